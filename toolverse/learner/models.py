@@ -59,7 +59,17 @@ def build_model(settings: PolicySettings, tokenizer: ChatTokenizer) -> PolicyMod
                 where="clone.episodes",
                 expected="at least 1: it learns them from the expert",
             )
-        backbone = TinyModel(TinyConfig(len(tokenizer), settings.width, settings.layers, settings.heads))
+        backbone = TinyModel(
+            TinyConfig(
+                len(tokenizer),
+                settings.width,
+                settings.layers,
+                settings.heads,
+                places=settings.places,
+                recent=settings.recent,
+                copies=settings.copies,
+            )
+        )
     else:
         from toolverse.learner.pretrained import PretrainedModel
 

@@ -36,7 +36,7 @@ class PolicySettings(Model):
 
     Args:
         model: "tiny", or a path or name of a transformers causal LM.
-        width, layers, heads: of the tiny policy.
+        width, layers, heads, places, recent, copies: of the tiny policy (see `tiny`).
         patterns: pieces that its tokenizer takes whole.
         critic: `shared` trunk, `separate` trunk, or `none`.
         device: where the model is; "auto" takes a GPU if there is one, unless the model is the tiny one.
@@ -54,6 +54,9 @@ class PolicySettings(Model):
     width: int = Field(default=128, ge=8)
     layers: int = Field(default=2, ge=1)
     heads: int = Field(default=4, ge=1)
+    places: int = Field(default=128, ge=0)
+    recent: int = Field(default=0, ge=0)
+    copies: bool = False
     patterns: tuple[str, ...] = ()
     critic: Literal["shared", "separate", "none"] = "shared"
     device: str = "auto"

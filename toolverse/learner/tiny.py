@@ -3,7 +3,18 @@
 Pre-norm blocks with RMSNorm, rotary positions, scaled-dot-product attention and an MLP with squared ReLU (So et al.
 2021, arXiv:2109.08668: a quarter of GELU's time on a CPU); input and output embeddings are tied.
 The first `places` positions also have learned embeddings: where a prompt has a fixed layout (a grid, say), "which square" is then
-one lookup instead of a sum of relative distances. Two things make it fast on one CPU core:
+one lookup instead of a sum of relative distances.
+
+Where what is said must be *copied* from what was read (an id, the name of a thing), two options learn in seconds what a plain
+transformer of this size does not:
+
+- `recent`: each position also sees the embeddings of the tokens just before it, each through a matrix of its own (a short causal
+  convolution, as in Fu et al. 2023, arXiv:2212.14052). "What came after this, earlier?" is then one attention instead of two.
+- `copies`: a last attention over the whole context whose values are the embeddings of the tokens themselves, added to the hidden
+  state by a gate that is learned. With tied embeddings that raises the logits of the tokens it looks at: a pointer (Vinyals et al.
+  2015, arXiv:1506.03134; See et al. 2017, arXiv:1704.04368), and which token stands there need not be learned.
+
+Two things make it fast on one CPU core:
 
 - The last block is evaluated only at the positions that are read (`read`: the tokens that are trained on, the positions of
   values). With two blocks and a tenth of the tokens read, that is 40 % less arithmetic, and the LM head never sees the rest.
@@ -28,7 +39,7 @@ from toolverse.errors import InvalidInputError
 @dataclass(frozen=True)
 class TinyConfig:
     """Sizes. `width` is divisible by `heads`, and the head size is even (rotary pairs). Positions from `places` on share the
-    last learned embedding; 0 has none of them."""
+    last learned embedding; 0 has none of them. `recent` and `copies`: see the module."""
 
     vocabulary: int
     width: int = 128
@@ -36,6 +47,8 @@ class TinyConfig:
     heads: int = 4
     expansion: int = 4
     places: int = 128
+    recent: int = 0
+    copies: bool = False
     base: float = 10_000.0
 
     def __post_init__(self) -> None:
@@ -46,12 +59,14 @@ class TinyConfig:
 
 
 class Cache:
-    """Keys and values of running rows: [layers] of [rows, heads, capacity, head size], and `lengths`, int64 [rows]."""
+    """Of running rows: `ids`, int64 [rows, capacity], their `lengths`, int64 [rows], and keys and values of each layer,
+    [rows, heads, capacity, head size]; a model that copies has one more list of keys."""
 
     def __init__(self, config: TinyConfig, rows: int, capacity: int, device: torch.device) -> None:
         shape = (rows, config.heads, capacity, config.width // config.heads)
-        self.keys = [torch.zeros(shape, device=device) for _ in range(config.layers)]
+        self.keys = [torch.zeros(shape, device=device) for _ in range(config.layers + config.copies)]
         self.values = [torch.zeros(shape, device=device) for _ in range(config.layers)]
+        self.ids = torch.zeros(rows, capacity, dtype=torch.long, device=device)
         self.lengths = torch.zeros(rows, dtype=torch.long, device=device)
         self.capacity = capacity
 
@@ -65,6 +80,7 @@ class Cache:
             more = capacity - self.capacity
             self.keys = [F.pad(x, (0, 0, 0, more)) for x in self.keys]
             self.values = [F.pad(x, (0, 0, 0, more)) for x in self.values]
+            self.ids = F.pad(self.ids, (0, more))
             self.capacity = capacity
 
 
@@ -91,6 +107,39 @@ class Block(nn.Module):
         return out
 
 
+class Pointer(nn.Module):
+    """Attention whose values are the embeddings of the tokens of the context; see the module.
+
+    Queries come from the last block's output, keys from its input, both normed.
+    """
+
+    def __init__(self, config: TinyConfig) -> None:
+        super().__init__()
+        d = config.width
+        self.heads = config.heads
+        self.norm1, self.norm2 = nn.RMSNorm(d, eps=1e-5), nn.RMSNorm(d, eps=1e-5)
+        self.q, self.k = nn.Linear(d, d, bias=False), nn.Linear(d, d, bias=False)
+        self.gate = nn.Linear(d, config.heads)
+
+    def keys(self, x: Tensor) -> Tensor:
+        """[rows, n, width] -> [rows, heads, n, head size]."""
+        out: Tensor = self.k(self.norm1(x)).view(*x.shape[:-1], self.heads, -1).transpose(1, 2)
+        return out
+
+    def forward(self, hidden: Tensor, keys: Tensor, tokens: Tensor, mask: Tensor) -> Tensor:
+        """What is copied, [rows, Q, width].
+
+        Args:
+            hidden: [rows, Q, width]. keys: see `keys`. tokens: [rows, n, width], embeddings. mask: bool [rows, Q, n].
+        """
+        hidden = self.norm2(hidden)
+        q = self.q(hidden).view(*hidden.shape[:-1], self.heads, -1).transpose(1, 2)
+        values = F.normalize(tokens, dim=-1).unsqueeze(1).expand(-1, self.heads, -1, -1)
+        looked = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask.unsqueeze(1))
+        out: Tensor = (looked * self.gate(hidden).transpose(1, 2).unsqueeze(-1)).sum(1)
+        return out
+
+
 class TinyModel(nn.Module):
     """See the module."""
 
@@ -100,6 +149,8 @@ class TinyModel(nn.Module):
         self.embedding = nn.Embedding(config.vocabulary, config.width)
         self.places = nn.Embedding(config.places, config.width) if config.places else None
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.before = nn.ModuleList(nn.Linear(config.width, config.width, bias=False) for _ in range(config.recent))
+        self.pointer = Pointer(config) if config.copies else None
         self.norm = nn.RMSNorm(config.width, eps=1e-5)
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2:
@@ -110,6 +161,9 @@ class TinyModel(nn.Module):
             for layer in (block.out, block.down):
                 with torch.no_grad():
                     layer.weight.mul_(1.0 / math.sqrt(2 * config.layers))
+        if self.pointer is not None:  # copying starts at work: an attention that is not heard does not learn where to look
+            nn.init.zeros_(self.pointer.gate.weight)
+            nn.init.constant_(self.pointer.gate.bias, math.sqrt(config.width))
 
     @property
     def width(self) -> int:
@@ -136,7 +190,8 @@ class TinyModel(nn.Module):
         """
         ids, rows, columns = (x.to(self.device) for x in (ids, rows, columns))
         positions = torch.arange(ids.shape[1], device=self.device)
-        x = self._embed(ids, positions)
+        tokens = self.embedding(ids)
+        x = self._placed(tokens, positions, F.pad(tokens, (0, 0, self.config.recent, 0)))
         turn = self._turns(positions)
         for block in list(self.blocks)[:-1]:
             assert isinstance(block, Block)
@@ -145,9 +200,9 @@ class TinyModel(nn.Module):
             k, v = (block.split(part) for part in block.kv(y).chunk(2, dim=-1))
             attended = F.scaled_dot_product_attention(q, rotate(k, turn), v, is_causal=True)
             x = block.finish(x, attended.transpose(1, 2).flatten(2))
-        return self._last_block(x, rows, columns, turn)
+        return self._last_block(x, tokens, rows, columns, turn)
 
-    def _last_block(self, x: Tensor, rows: Tensor, columns: Tensor, turn: Tensor) -> Tensor:
+    def _last_block(self, x: Tensor, tokens: Tensor, rows: Tensor, columns: Tensor, turn: Tensor) -> Tensor:
         """The last block at the read positions: they are laid out as [R, Q] with Q the most reads of one row."""
         block = self.blocks[-1]
         assert isinstance(block, Block)
@@ -163,7 +218,12 @@ class TinyModel(nn.Module):
             rotate(q, turn[at].unsqueeze(1)), rotate(k, turn), v, attn_mask=mask.unsqueeze(1)
         )
         read = attended.transpose(1, 2).flatten(2)[rows, slot]
-        out: Tensor = self.norm(block.finish(x[rows, columns], read))
+        found = block.finish(x[rows, columns], read)
+        out: Tensor = self.norm(found)
+        if self.pointer is not None:
+            laid = found.new_zeros(*at.shape, found.shape[-1])
+            laid[rows, slot] = found
+            out = out + self.pointer(laid, self.pointer.keys(x), tokens, mask)[rows, slot]
         return out
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -196,7 +256,12 @@ class TinyModel(nn.Module):
         turn = self._turns(places).unsqueeze(1)
         seen = int(places.max()) + 1
         mask = (torch.arange(seen, device=self.device) <= places.unsqueeze(-1)).unsqueeze(1)
-        x = self._embed(ids, places)
+        cache.ids[rows.unsqueeze(1), places] = ids
+        tokens = self.embedding(ids)
+        recent = self.config.recent
+        earlier = before.unsqueeze(1) + torch.arange(-recent, 0, device=self.device)
+        past = self.embedding(cache.ids[rows.unsqueeze(1), earlier.clamp_min(0)]) * (earlier >= 0).unsqueeze(-1)
+        x = self._placed(tokens, places, torch.cat([past, tokens], dim=1))
         ends = lengths - 1
         pick = torch.arange(len(rows), device=self.device)
         for layer, block in enumerate(self.blocks):
@@ -207,17 +272,27 @@ class TinyModel(nn.Module):
             cache.values[layer][rows.unsqueeze(1), :, places] = v.transpose(1, 2)
             q = rotate(block.split(block.q(y)), turn)
             keys, values = cache.keys[layer][rows, :, :seen], cache.values[layer][rows, :, :seen]
-            if layer == len(self.blocks) - 1:  # only the last token of each row is read
+            if layer == len(self.blocks) - 1:
+                if self.pointer is not None:
+                    cache.keys[-1][rows.unsqueeze(1), :, places] = self.pointer.keys(x).transpose(1, 2)
+                # only the last token of each row is read
                 q, mask, x = q[pick, :, ends].unsqueeze(2), mask[pick, :, ends].unsqueeze(2), x[pick, ends].unsqueeze(1)
             attended = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)
             x = block.finish(x, attended.transpose(1, 2).flatten(2))
         cache.lengths[rows] = before + lengths
-        out: Tensor = self.norm(x.squeeze(1))
-        return out
+        out: Tensor = self.norm(x)
+        if self.pointer is not None:
+            out = out + self.pointer(x, cache.keys[-1][rows, :, :seen], self.embedding(cache.ids[rows, :seen]), mask[:, 0])
+        return out.squeeze(1)
 
-    def _embed(self, ids: Tensor, positions: Tensor) -> Tensor:
-        x: Tensor = self.embedding(ids)
-        return x if self.places is None else x + self.places(positions.clamp_max(self.config.places - 1))
+    def _placed(self, tokens: Tensor, positions: Tensor, longer: Tensor) -> Tensor:
+        """What the first block sees, [rows, n, width]: the tokens' embeddings, where they stand, and what stands just before:
+        `longer` are the embeddings with the `recent` ones before them (zero where there is none)."""
+        x = tokens if self.places is None else tokens + self.places(positions.clamp_max(self.config.places - 1))
+        for back, layer in enumerate(self.before, start=1):
+            first = self.config.recent - back
+            x = x + layer(longer[:, first : first + tokens.shape[1]])
+        return x
 
     def _turns(self, positions: Tensor) -> Tensor:
         """complex64 [.., head size / 2]: by how much each position turns each pair."""
