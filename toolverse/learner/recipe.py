@@ -37,7 +37,7 @@ class PolicySettings(Model):
     Args:
         model: "tiny", or a path or name of a transformers causal LM.
         width, layers, heads, places, recent, copies: of the tiny policy (see `tiny`).
-        patterns: pieces that its tokenizer takes whole.
+        patterns, left_out: pieces that its tokenizer takes whole, and pieces of prompts that it is not shown.
         critic: `shared` trunk, `separate` trunk, or `none`.
         device: where the model is; "auto" takes a GPU if there is one, unless the model is the tiny one.
         lora: rank of adapters for a transformers model; 0 trains everything.
@@ -58,6 +58,7 @@ class PolicySettings(Model):
     recent: int = Field(default=0, ge=0)
     copies: bool = False
     patterns: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     critic: Literal["shared", "separate", "none"] = "shared"
     device: str = "auto"
     lora: int = Field(default=0, ge=0)

@@ -3,7 +3,7 @@
 Text is cut into pieces by a regular expression whose pieces, one after the other, are the text again (blanks go with the piece
 that follows them). The vocabulary is *open* while expert episodes are read and every new piece gets the next id; then it is
 frozen, and what it has never seen becomes `<unk>`. A recipe may give patterns of its own that are tried first: "(3, 4)" as one
-token makes a Sokoban board 15 tokens long instead of 60.
+token makes a Sokoban board 15 tokens long instead of 60. It may also name what a prompt can do without: separators, say.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ class WordTokenizer:
     Args:
         patterns: regular expressions that are tried before the general rule (a word, or one other character, with the
             blanks before it).
+        left_out: regular expressions, tried before all others, of what others say that the policy is not shown. What it says
+            itself is never shortened.
         words: the vocabulary after the special tokens, in id order.
         frozen: no further words are added.
 
@@ -35,8 +37,15 @@ class WordTokenizer:
         InvalidInputError: a pattern is no regular expression, or matches the empty string.
     """
 
-    def __init__(self, patterns: Sequence[str] = (), words: Sequence[str] = (), *, frozen: bool = False) -> None:
-        for pattern in patterns:
+    def __init__(
+        self,
+        patterns: Sequence[str] = (),
+        words: Sequence[str] = (),
+        *,
+        left_out: Sequence[str] = (),
+        frozen: bool = False,
+    ) -> None:
+        for pattern in (*left_out, *patterns):
             try:
                 empty = re.compile(pattern).match("") is not None
             except re.error as error:
@@ -45,11 +54,13 @@ class WordTokenizer:
                 ) from error
             if empty:
                 raise InvalidInputError(f"pattern {pattern!r} matches the empty string", where="tokenizer")
-        self.patterns = tuple(patterns)
+        self.patterns, self.left_out = tuple(patterns), tuple(left_out)
         self.words = [*SPECIAL, *words]
         self.frozen = frozen
         self._ids = {word: index for index, word in enumerate(self.words)}
-        self._split = re.compile("|".join([*(f"(?:{pattern})" for pattern in patterns), _PIECES]))
+        pieces = "|".join([*(f"(?:{pattern})" for pattern in patterns), _PIECES])
+        self._split = re.compile(pieces)
+        self._shorten = re.compile("|".join([*(f"(?:{pattern})" for pattern in left_out), f"(?P<kept>{pieces})"]))
         self._known: dict[str, list[int]] = {}
 
     def __len__(self) -> int:
@@ -62,9 +73,13 @@ class WordTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, without roles or end."""
+        return [self._id(match.group()) for match in self._split.finditer(text)]
+
+    def shown(self, text: str) -> list[int]:
+        """Ids of what others say, without what is left out."""
         found = self._known.get(text)
         if found is None:
-            found = [self._id(match.group()) for match in self._split.finditer(text)]
+            found = [self._id(match["kept"]) for match in self._shorten.finditer(text) if match["kept"] is not None]
             if self.frozen and len(self._known) < 100_000:
                 self._known[text] = found
         return found
@@ -85,7 +100,8 @@ class WordTokenizer:
         out: list[int] = []
         for message in messages:
             out.append(_ROLES[message["role"]])
-            out += self.encode(str(message.get("content") or ""))
+            content = str(message.get("content") or "")
+            out += self.encode(content) if message["role"] == "assistant" else self.shown(content)
             out.append(END)
         return out
 
@@ -120,12 +136,12 @@ class WordTokenizer:
         return self
 
     def to_json(self) -> dict[str, JSON]:
-        return {"patterns": list(self.patterns), "words": self.words[len(SPECIAL) :]}
+        return {"patterns": list(self.patterns), "left_out": list(self.left_out), "words": self.words[len(SPECIAL) :]}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Inverse of `to_json`; frozen."""
-        return cls(data["patterns"], data["words"], frozen=True)
+        return cls(data["patterns"], data["words"], left_out=data.get("left_out", ()), frozen=True)
 
     def _id(self, word: str) -> int:
         index = self._ids.get(word)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -13,9 +16,12 @@ from toolverse.learner.tiny import TinyConfig, TinyModel  # noqa: E402
 ROWS = ([1, 2, 3, 4, 5], [6, 7], [8, 9, 10, 11, 12, 13, 14], [3])
 
 
-def model(layers: int = 3) -> TinyModel:
+KINDS = [{}, {"layers": 1}, {"recent": 2}, {"copies": True}, {"layers": 1, "recent": 3, "copies": True}]
+
+
+def model(**changes: Any) -> TinyModel:
     torch.manual_seed(0)
-    return TinyModel(TinyConfig(20, width=16, layers=layers, heads=2, places=4))
+    return TinyModel(TinyConfig(20, **{"width": 16, "layers": 3, "heads": 2, "places": 4, **changes}))
 
 
 def last_states(net: TinyModel) -> torch.Tensor:
@@ -23,14 +29,16 @@ def last_states(net: TinyModel) -> torch.Tensor:
     return net.hidden(pad(ROWS), torch.arange(len(ROWS)), lengths - 1)
 
 
-def test_padding_does_not_reach_a_row() -> None:
-    net = model()
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_does_not_reach_a_row(kind: dict[str, Any]) -> None:
+    net = model(**kind)
     alone = torch.cat([net.hidden(pad([row]), torch.tensor([0]), torch.tensor([len(row) - 1])) for row in ROWS])
     assert torch.allclose(last_states(net), alone, atol=1e-6)
 
 
-def test_reading_many_positions_gives_what_reading_one_gives() -> None:
-    net = model()
+@pytest.mark.parametrize("kind", KINDS)
+def test_reading_many_positions_gives_what_reading_one_gives(kind: dict[str, Any]) -> None:
+    net = model(**kind)
     ids = pad(ROWS)
     rows, columns = torch.tensor([2, 0, 2, 1, 0]), torch.tensor([6, 4, 1, 0, 2])
     together = net.hidden(ids, rows, columns)
@@ -38,9 +46,9 @@ def test_reading_many_positions_gives_what_reading_one_gives() -> None:
     assert torch.allclose(together, apart, atol=1e-6)
 
 
-@pytest.mark.parametrize("layers", [1, 3])
-def test_the_cache_continues_rows_of_different_lengths(layers: int) -> None:
-    net = model(layers)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_cache_continues_rows_of_different_lengths(kind: dict[str, Any]) -> None:
+    net = model(**kind)
     cache = net.cache(6, 2)  # too small at first, and with rows that nobody uses
     slots = torch.tensor([4, 1, 0, 2])
     first = [row[:1] for row in ROWS]
@@ -55,14 +63,43 @@ def test_the_cache_continues_rows_of_different_lengths(layers: int) -> None:
     assert torch.allclose(last[rest.index(1)], expected[1], atol=1e-5)
 
 
-def test_a_forgotten_row_starts_anew() -> None:
-    net = model()
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_forgotten_row_starts_anew(kind: dict[str, Any]) -> None:
+    net = model(**kind)
     cache = net.cache(1, 8)
     row = torch.tensor([0])
     net.extend(cache, row, torch.tensor([[5, 6, 7]]), torch.tensor([3]))
     cache.forget(row)
     again = net.extend(cache, row, torch.tensor([[1, 2, 3, 4, 5]]), torch.tensor([5]))
     assert torch.allclose(again[0], last_states(net)[0], atol=1e-5)
+
+
+def test_copying_says_what_stands_after_the_same_token_even_if_it_was_never_trained_on() -> None:
+    """Sequences "a b ... a ?" -> b, over half of the words; the other half is asked for."""
+    torch.manual_seed(0)
+    random = np.random.default_rng(0)
+    words, length = 60, 12
+
+    def batch(rows: int, low: int, high: int) -> tuple[torch.Tensor, torch.Tensor]:
+        ids = np.stack([random.permutation(np.arange(low, high))[:length] for _ in range(rows)])
+        asked = random.integers(0, length - 1, rows)
+        question = np.concatenate([ids, ids[np.arange(rows), asked][:, None]], axis=1)
+        return torch.from_numpy(question), torch.from_numpy(ids[np.arange(rows), asked + 1])
+
+    def right(copies: bool) -> float:
+        net = TinyModel(TinyConfig(words, width=32, layers=1, heads=4, places=0, recent=1, copies=copies))
+        optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
+        rows, columns = torch.arange(64), torch.full((64,), length)
+        for _ in range(200):
+            ids, target = batch(64, 0, 30)
+            loss = torch.nn.functional.cross_entropy(net.logits(net.hidden(ids, rows, columns)), target)
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+        ids, target = batch(64, 30, 60)
+        return float((net.logits(net.hidden(ids, rows, columns)).argmax(-1) == target).float().mean())
+
+    assert right(copies=True) > right(copies=False) + 0.3
 
 
 def test_a_separate_critic_starts_as_a_copy_of_the_policy() -> None:
