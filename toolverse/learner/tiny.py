@@ -39,7 +39,6 @@ from torch.nn import functional as F
 
 from toolverse.errors import InvalidInputError
 
-
 MATCH = 4.0
 """Score of one equal token at the start: two of them outweigh a context of a thousand places (e^8 = 3000)."""
 
