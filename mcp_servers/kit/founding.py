@@ -59,17 +59,19 @@ def _connect(path: str) -> sqlite3.Connection:
 
 
 _TEMPLATES: OrderedDict[tuple[str, str, int, str], bytes] = OrderedDict()
+_TEMPLATE_BYTES = 64 * 2**20
+"""What templates may take in memory: 150 worlds of the smallest size, a handful of the largest."""
 
 
 def _template(company: Company, seed: int, size: str) -> bytes:
-    """The database of a fresh world, built once per process and kept for the last four (seed, size) pairs."""
+    """The database of a fresh world, built once per process and kept while it is one of the last `_TEMPLATE_BYTES`."""
     name = (company.name, company.version, seed, size)
     if name not in _TEMPLATES:
         connection = _connect(":memory:")
         write_world(company, connection, seed, size)
         _TEMPLATES[name] = connection.serialize()
         connection.close()
-        while len(_TEMPLATES) > 4:
+        while sum(map(len, _TEMPLATES.values())) > _TEMPLATE_BYTES and len(_TEMPLATES) > 4:
             _TEMPLATES.popitem(last=False)
     _TEMPLATES.move_to_end(name)
     return _TEMPLATES[name]

@@ -68,6 +68,8 @@ def build_model(settings: PolicySettings, tokenizer: ChatTokenizer) -> PolicyMod
                 places=settings.places,
                 recent=settings.recent,
                 copies=settings.copies,
+                matches=settings.matches,
+                alike=settings.alike,
             )
         )
     else:

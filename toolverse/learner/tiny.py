@@ -5,14 +5,22 @@ Pre-norm blocks with RMSNorm, rotary positions, scaled-dot-product attention and
 The first `places` positions also have learned embeddings: where a prompt has a fixed layout (a grid, say), "which square" is then
 one lookup instead of a sum of relative distances.
 
-Where what is said must be *copied* from what was read (an id, the name of a thing), two options learn in seconds what a plain
+Where what is said must be *copied* from what was read (an id, the name of a thing), some options learn in seconds what a plain
 transformer of this size does not:
 
 - `recent`: each position also sees the embeddings of the tokens just before it, each through a matrix of its own (a short causal
   convolution, as in Fu et al. 2023, arXiv:2212.14052). "What came after this, earlier?" is then one attention instead of two.
 - `copies`: a last attention over the whole context whose values are the embeddings of the tokens themselves, added to the hidden
-  state by a gate that is learned. With tied embeddings that raises the logits of the tokens it looks at: a pointer (Vinyals et al.
-  2015, arXiv:1506.03134; See et al. 2017, arXiv:1704.04368), and which token stands there need not be learned.
+  state by a gate that is learned. With tied embeddings that raises the logits of the tokens it looks at: a pointer (Vinyals et
+  al. 2015, arXiv:1506.03134; See et al. 2017, arXiv:1704.04368), and which token stands there need not be learned.
+- `matches`: that attention begins as one that goes on with what it has begun to say. A place scores higher for each of the last
+  `matches` tokens that is the very token that stood as far before that place, counted as long as all nearer ones are equal too
+  (n-gram heads: Akyürek et al. 2024, arXiv:2401.12973). Copying to the end is then known from the start, of tokens too that
+  training has hardly seen; what is learned is where to begin and when to stop.
+
+- `alike`: attention begins as likeness: keys start as what queries are, so that a token looks at the same token elsewhere, and
+  only one pair in four is turned by positions, so that it does so over any distance. "Is what I look for among these, and have I
+  been there?" is asked by comparing.
 
 Two things make it fast on one CPU core:
 
@@ -35,11 +43,15 @@ from torch.nn import functional as F
 
 from toolverse.errors import InvalidInputError
 
+MATCH = 4.0
+"""Score of one equal token at the start: two of them outweigh a context of a thousand places (e^8 = 3000)."""
+
 
 @dataclass(frozen=True)
 class TinyConfig:
     """Sizes. `width` is divisible by `heads`, and the head size is even (rotary pairs). Positions from `places` on share the
-    last learned embedding; 0 has none of them. `recent` and `copies`: see the module."""
+    last learned embedding; 0 has none of them. `recent`, `copies` and `matches` (which needs `copies`) and `alike`: see the
+    module."""
 
     vocabulary: int
     width: int = 128
@@ -49,12 +61,20 @@ class TinyConfig:
     places: int = 128
     recent: int = 0
     copies: bool = False
+    matches: int = 0
+    alike: bool = False
     base: float = 10_000.0
 
     def __post_init__(self) -> None:
         if self.width % self.heads or (self.width // self.heads) % 2:
             raise InvalidInputError(
                 f"width {self.width} with {self.heads} heads", where="policy", expected="an even size per head"
+            )
+        if self.matches and not self.copies:
+            raise InvalidInputError(
+                f"matches={self.matches} without copies",
+                where="policy",
+                expected="copies=true: they are scores of the pointer",
             )
 
 
@@ -110,7 +130,8 @@ class Block(nn.Module):
 class Pointer(nn.Module):
     """Attention whose values are the embeddings of the tokens of the context; see the module.
 
-    Queries come from the last block's output, keys from its input, both normed.
+    Queries come from the last block's output, keys from its input, both normed. `match`, float32 [heads, matches]: what each
+    further equal token adds to a place's score.
     """
 
     def __init__(self, config: TinyConfig) -> None:
@@ -120,22 +141,43 @@ class Pointer(nn.Module):
         self.norm1, self.norm2 = nn.RMSNorm(d, eps=1e-5), nn.RMSNorm(d, eps=1e-5)
         self.q, self.k = nn.Linear(d, d, bias=False), nn.Linear(d, d, bias=False)
         self.gate = nn.Linear(d, config.heads)
+        self.match = nn.Parameter(torch.zeros(config.heads, config.matches)) if config.matches else None
 
     def keys(self, x: Tensor) -> Tensor:
         """[rows, n, width] -> [rows, heads, n, head size]."""
         out: Tensor = self.k(self.norm1(x)).view(*x.shape[:-1], self.heads, -1).transpose(1, 2)
         return out
 
-    def forward(self, hidden: Tensor, keys: Tensor, tokens: Tensor, mask: Tensor) -> Tensor:
+    def seen(self, ids: Tensor, at: Tensor) -> Tensor:
+        """Which places are looked at, and what they have to begin with: bool [rows, 1, Q, n], or with matches float32
+        [rows, heads, Q, n].
+
+        Args:
+            ids: int64 [rows, n]. at: int64 [rows, Q], the places that look: none sees a later one.
+        """
+        n = ids.shape[1]
+        run = torch.arange(n, device=ids.device) <= at.unsqueeze(-1)
+        hidden = ~run.unsqueeze(1)
+        if self.match is None:
+            return ~hidden
+        scores = self.match.new_zeros(1)
+        for back, more in enumerate(self.match.unbind(1)):
+            said = ids.gather(1, (at - back).clamp_min(0)).masked_fill(at < back, -1)
+            stood = F.pad(ids, (back + 1, 0), value=-2)[:, :n]
+            run = run & (said.unsqueeze(2) == stood.unsqueeze(1))
+            scores = scores + more.view(-1, 1, 1) * run.unsqueeze(1)
+        return scores.masked_fill(hidden, -math.inf)
+
+    def forward(self, hidden: Tensor, keys: Tensor, tokens: Tensor, seen: Tensor) -> Tensor:
         """What is copied, [rows, Q, width].
 
         Args:
-            hidden: [rows, Q, width]. keys: see `keys`. tokens: [rows, n, width], embeddings. mask: bool [rows, Q, n].
+            hidden: [rows, Q, width]. keys: see `keys`. tokens: [rows, n, width], embeddings. seen: see `seen`.
         """
         hidden = self.norm2(hidden)
         q = self.q(hidden).view(*hidden.shape[:-1], self.heads, -1).transpose(1, 2)
         values = F.normalize(tokens, dim=-1).unsqueeze(1).expand(-1, self.heads, -1, -1)
-        looked = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask.unsqueeze(1))
+        looked = F.scaled_dot_product_attention(q, keys, values, attn_mask=seen)
         out: Tensor = (looked * self.gate(hidden).transpose(1, 2).unsqueeze(-1)).sum(1)
         return out
 
@@ -161,9 +203,15 @@ class TinyModel(nn.Module):
             for layer in (block.out, block.down):
                 with torch.no_grad():
                     layer.weight.mul_(1.0 / math.sqrt(2 * config.layers))
-        if self.pointer is not None:  # copying starts at work: an attention that is not heard does not learn where to look
+            if config.alike:
+                with torch.no_grad():
+                    block.kv.weight[: config.width].copy_(block.q.weight)
+        if self.pointer is not None:
+            # Copying starts at work: an attention that is not heard does not learn where to look.
             nn.init.zeros_(self.pointer.gate.weight)
             nn.init.constant_(self.pointer.gate.bias, math.sqrt(config.width))
+            if self.pointer.match is not None:
+                nn.init.constant_(self.pointer.match, MATCH)
 
     @property
     def width(self) -> int:
@@ -200,9 +248,11 @@ class TinyModel(nn.Module):
             k, v = (block.split(part) for part in block.kv(y).chunk(2, dim=-1))
             attended = F.scaled_dot_product_attention(q, rotate(k, turn), v, is_causal=True)
             x = block.finish(x, attended.transpose(1, 2).flatten(2))
-        return self._last_block(x, tokens, rows, columns, turn)
+        return self._last_block(x, ids, tokens, rows, columns, turn)
 
-    def _last_block(self, x: Tensor, tokens: Tensor, rows: Tensor, columns: Tensor, turn: Tensor) -> Tensor:
+    def _last_block(
+        self, x: Tensor, ids: Tensor, tokens: Tensor, rows: Tensor, columns: Tensor, turn: Tensor
+    ) -> Tensor:
         """The last block at the read positions: they are laid out as [R, Q] with Q the most reads of one row."""
         block = self.blocks[-1]
         assert isinstance(block, Block)
@@ -223,7 +273,7 @@ class TinyModel(nn.Module):
         if self.pointer is not None:
             laid = found.new_zeros(*at.shape, found.shape[-1])
             laid[rows, slot] = found
-            out = out + self.pointer(laid, self.pointer.keys(x), tokens, mask)[rows, slot]
+            out = out + self.pointer(laid, self.pointer.keys(x), tokens, self.pointer.seen(ids, at))[rows, slot]
         return out
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -282,7 +332,9 @@ class TinyModel(nn.Module):
         cache.lengths[rows] = before + lengths
         out: Tensor = self.norm(x)
         if self.pointer is not None:
-            out = out + self.pointer(x, cache.keys[-1][rows, :, :seen], self.embedding(cache.ids[rows, :seen]), mask[:, 0])
+            known, at = cache.ids[rows, :seen], (before + ends).unsqueeze(1)
+            keys = cache.keys[-1][rows, :, :seen]
+            out = out + self.pointer(x, keys, self.embedding(known), self.pointer.seen(known, at))
         return out.squeeze(1)
 
     def _placed(self, tokens: Tensor, positions: Tensor, longer: Tensor) -> Tensor:
@@ -298,6 +350,8 @@ class TinyModel(nn.Module):
         """complex64 [.., head size / 2]: by how much each position turns each pair."""
         half = self.config.width // self.config.heads // 2
         frequency = self.config.base ** (-torch.arange(half, device=positions.device) / half)
+        if self.config.alike:
+            frequency[(half + 3) // 4 :] = 0.0
         angle = positions.unsqueeze(-1) * frequency
         return torch.polar(torch.ones_like(angle), angle)
 

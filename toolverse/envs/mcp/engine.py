@@ -43,6 +43,9 @@ MAX_FOLDS = 32
 HASTY_S = 0.1
 """How long a server that is declared to keep nothing may take to leave; node's never leave by themselves."""
 
+_LISTED: dict[str, tuple[Offered, ...]] = {}
+"""What bundled servers offer in process. It is the same over every world, so each is asked once, and not by every stage."""
+
 
 class Stage:
     """The opened servers of a scene. `reset` brings everything back to the first minute."""
@@ -116,10 +119,14 @@ class Stage:
                     )
                     self._worlds[known.world] = opened
                     self._starts[known.world] = opened.snapshot()
-            self._restart(list(self.scene.servers))
-            self._toolset = Toolset(list(self._list_tools()))
-            if self.transport == "in_process":
-                self._end(self._bundled)
+            in_process = self._bundled if self.transport == "in_process" else []
+            self._restart([name for name in self.scene.servers if name not in in_process or name not in _LISTED])
+            listed = {name: tuple(self._list_tools(name)) for name in self._sessions}
+            _LISTED.update({name: listed[name] for name in in_process if name in listed})
+            self._toolset = Toolset(
+                [offered for name in self.scene.servers for offered in listed.get(name) or _LISTED[name]]
+            )
+            self._end(in_process)
         except BaseException:
             self.close()
             raise
@@ -127,6 +134,8 @@ class Stage:
     def _restart(self, names: Sequence[str]) -> None:
         """Close and open the sessions of these servers, all at once, those that are not bundled in a new folder."""
 
+        if not names:
+            return
         self._end(names)
 
         async def restart() -> None:
@@ -172,10 +181,9 @@ class Stage:
         config = known.config(database=database, seed=world.seed, size=world.size, acting_as=world.acting_as)
         return await Session.aopen(config)
 
-    def _list_tools(self) -> Iterator[Offered]:
-        for name in self.scene.servers:
-            for tool in self._sessions[name].tools().tools:
-                yield Offered(name, tool, offered_name(name, tool.name))
+    def _list_tools(self, name: str) -> Iterator[Offered]:
+        for tool in self._sessions[name].tools().tools:
+            yield Offered(name, tool, offered_name(name, tool.name))
 
     def call(self, offered: Offered, arguments: dict[str, JSON]) -> ToolResult:
         """Call a tool.

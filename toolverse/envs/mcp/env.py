@@ -21,8 +21,8 @@ from toolverse.io import load_tasks, task_from_row
 from toolverse.mcp.config import ServerConfig, read_config
 from toolverse.types import JSON, Task, ToolCall, ToolSpec
 
-WARM_UP_WORLDS = 3
-"""Tasks made from a seed take place in few worlds: building one costs a second, finding another fact in it nothing."""
+WARM_UP_WORLDS = (0, 3)
+"""Tasks made from a seed take place in few worlds: building one costs far more than finding another fact in it."""
 
 DEFAULT_SERVERS = ("people", "calendar", "mail", "documents", "orders", "support")
 
@@ -53,7 +53,9 @@ class McpEnv(ChatEnv):
 
     Args: task: a row, or the path of a dataset or task file, of which the seed picks one. Without it the seed makes a
         small task over `servers` (a warm-up: one fact to be found). servers: names of bundled servers, for tasks made
-        from the seed. world_size: of the world of such tasks. transport: how bundled servers are reached:
+        from the seed. world_size: of the world of such tasks. worlds: the seeds of the worlds that such tasks take place
+        in, from the first up to but not including the second; each is another company, and no id or code of one occurs in
+        another. transport: how bundled servers are reached:
         `in_process`, or `stdio`, each a process of its own. config: an mcpServers file with the servers that are not
         in the catalogue; goes before what a row says. trust_launch: start the programs that a row names itself. A row
         is data, and may come from anyone. reward: `score` or `success`. max_turns: upper bound; a task may have a
@@ -69,6 +71,7 @@ class McpEnv(ChatEnv):
         task: Mapping[str, Any] | str | Path | None = None,
         servers: Sequence[str] = DEFAULT_SERVERS,
         world_size: str = "mini",
+        worlds: Sequence[int] = WARM_UP_WORLDS,
         transport: Transport = "in_process",
         config: str | Path | None = None,
         trust_launch: bool = False,
@@ -83,9 +86,16 @@ class McpEnv(ChatEnv):
         ):
             if value not in allowed:
                 raise InvalidInputError(f"unknown {name} {value!r}", where=self.family, expected=" or ".join(allowed))
+        if len(worlds) != 2 or not 0 <= worlds[0] < worlds[1]:
+            raise InvalidInputError(
+                f"worlds={list(worlds)}",
+                where=self.family,
+                expected="two seeds, such as [0, 3] for the worlds 0, 1 and 2",
+            )
         self._source = task
         self._servers = tuple(servers)
         self._world_size = world_size
+        self._worlds = range(*worlds)
         self._transport: Transport = transport
         self._given: dict[str, ServerConfig] = read_config(config) if config is not None else {}
         self._trust_launch = trust_launch
@@ -104,7 +114,8 @@ class McpEnv(ChatEnv):
     def _begin(self, seed: int, options: Mapping[str, Any]) -> Opening:
         task = self._pick(options.get("task", self._source), seed)
         if task is None:
-            scene = Scene(servers=self._servers, world=WorldSpec(seed=seed % WARM_UP_WORLDS, size=self._world_size))
+            world = WorldSpec(seed=self._worlds[seed % len(self._worlds)], size=self._world_size)
+            scene = Scene(servers=self._servers, world=world)
             task = warm_up(self._set_stage(scene), seed)
         self._start(task)
         opening = "\n\n".join([task.instruction, *(turn.text for turn in task.turns if not turn.after_milestone)])

@@ -6,9 +6,11 @@ Not a benchmark: certified tasks come from `toolverse tasks generate`.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from toolverse.checks import AnswerSpec
 from toolverse.envs.mcp.engine import Stage
 from toolverse.envs.mcp.types import Offered
 from toolverse.errors import InvalidInputError
@@ -19,7 +21,7 @@ WITNESSES = 20
 
 
 def warm_up(stage: Stage, seed: int) -> Task:
-    """A task over an open stage with bundled servers: make one read that shows a value nobody was told.
+    """A task over an open stage with bundled servers: make one read that shows a value nobody was told, and say it.
 
     Raises:
         InvalidInputError: no bundled server of the scene has a read that shows such a value.
@@ -32,7 +34,14 @@ def warm_up(stage: Stage, seed: int) -> Task:
         rng.shuffle(cases)
         for arguments in cases:
             result = stage.look(offered, arguments)
-            fresh = [(path, value) for path, value in leaves(result) if telling(value) and value not in str(arguments)]
+            shown = list(leaves(result))
+            names = Counter(asked_for(path) for path, _ in shown)
+            # Of several values of one name, nobody could know which is wanted.
+            fresh = [
+                (path, value)
+                for path, value in shown
+                if telling(value) and value not in str(arguments) and names[asked_for(path)] == 1
+            ]
             if fresh:
                 path, value = rng.choice(fresh)
                 return _task(stage, offered, arguments, path, value, seed)
@@ -43,9 +52,11 @@ def warm_up(stage: Stage, seed: int) -> Task:
 
 def _task(stage: Stage, offered: Offered, arguments: dict[str, Any], path: str, value: str, seed: int) -> Task:
     known = ", ".join(f"{name.replace('_', ' ')} is {told}" for name, told in arguments.items())
-    wanted = path.rsplit("/", 1)[-1].replace("_", " ")
+    wanted = asked_for(path)
     purpose = offered.tool.description.rstrip(".")
     instruction = f"Please look this up for me and give me the {wanted}. What I need is this: {purpose}."
+    answer = f"The {wanted} is {value}."
+    token = AnswerSpec("id", value).accepts(answer)
     return Task(
         task_id=f"warm-up-{seed}",
         env_id="toolverse/MCP-v0",
@@ -57,13 +68,28 @@ def _task(stage: Stage, offered: Offered, arguments: dict[str, Any], path: str, 
                 id="found",
                 predicate={"op": "eq", "result": _any_item(path), "tool": offered.id, "value": value},
                 description=f"the {wanted} was read",
-                weight=1.0,
+                weight=0.5,
+                goal=True,
+            ),
+            Milestone(
+                id="told",
+                predicate={"op": "matches", "answer": "", "value": f"*{value}*"},
+                description=f"the {wanted} was told",
+                weight=0.5,
                 goal=True,
             ),
         ),
+        verifier={"answer": {"type": "id" if token else "string", "value": value}},
         reference=(ReferenceCall(server=offered.server, tool=offered.tool.name, arguments=arguments),),
-        answer=f"The {wanted} is {value}.",
+        answer=answer,
     )
+
+
+def asked_for(path: str) -> str:
+    """The name by which a user asks for the value at a pointer: "order line id", of one in a list "order_line_ids" too."""
+    parts = path.split("/")
+    name = parts[-2].removesuffix("s") if parts[-1].isdigit() else parts[-1]
+    return name.replace("_", " ")
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -80,7 +106,12 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 def telling(value: Any) -> bool:
     """Whether a value is opaque enough that seeing it proves the read: a text of 6 or more characters with a digit."""
-    return isinstance(value, str) and 6 <= len(value) <= 60 and any(map(str.isdigit, value)) and "\n" not in value
+    return (
+        isinstance(value, str)
+        and 6 <= len(value) <= 60
+        and any(map(str.isdigit, value))
+        and not set("\n*?") & set(value)
+    )
 
 
 def _any_item(path: str) -> str:

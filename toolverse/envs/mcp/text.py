@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 
 from toolverse.envs.base import Outcome
 from toolverse.envs.mcp.types import Toolset
@@ -35,7 +34,7 @@ def prompt(kind: str, *, policy: str = "", toolset: Toolset | None = None) -> Pr
         lines.append(f"{_HOW[kind]}An action is {action}.")
         if toolset is not None:
             lines.append("The tools, one a line:")
-            lines += [json.dumps(tool.spec.to_openai()["function"], ensure_ascii=False) for tool in toolset.tools]
+            lines += [tool.line for tool in toolset.tools]
     return Prompt(
         system=_literal("\n\n".join(lines)),
         opening_text="{task}",

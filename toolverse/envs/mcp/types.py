@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -87,6 +88,11 @@ class Offered:
     def spec(self) -> ToolSpec:
         """The tool as the agent sees it."""
         return self.tool.model_copy(update={"name": self.name})
+
+    @cached_property
+    def line(self) -> str:
+        """`spec` as a line of JSON."""
+        return json.dumps(self.spec.to_openai()["function"], ensure_ascii=False)
 
 
 class Toolset:
