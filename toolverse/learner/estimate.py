@@ -105,7 +105,7 @@ class Estimate:
             "weights": "take a smaller model",
             "gradients and moments": "train adapters (policy.lora = 16), or shard over processes (update.shard = true)",
             "logits": "take a model with a smaller vocabulary",
-            "sampler": "lower episodes, or sample on a server (policy.sampler)",
+            "sampler": "set policy.slots below the number of episodes, or sample on a server (policy.sampler)",
         }[largest]
         raise DoesNotFitError(
             f"the run needs {self.memory / 1e9:.1f} GB, most of it for {largest} ({self.parts[largest] / 1e9:.1f} GB)",
@@ -167,7 +167,7 @@ def estimate_run(recipe: Recipe) -> Estimate:
             "gradients and moments": 12.0 * trained,
             "activations": float(settings.microbatch_tokens * width * kept * size),
             "logits": 3.0 * 4 * min(LOGITS, settings.microbatch_tokens * (head // width)),
-            "sampler": float(recipe.episodes * longest * 2 * keys * layers * size),
+            "sampler": float((policy.slots or recipe.episodes) * longest * 2 * keys * layers * size),
         }
 
     return Estimate(

@@ -103,7 +103,13 @@ class Run:
             max_new_tokens=policy.max_new_tokens,
             seed=seed,
             first=first,
+            streams=policy.model != "tiny",
         )
+
+    def width(self, episodes: int) -> int:
+        """How many of so many episodes play here at the same time."""
+        slots = self.recipe.policy.slots
+        return min(slots, episodes) if slots and self.adapters is None else episodes
 
     def measure(self, panel: Arena, episodes: int, record: Record | None = None) -> Success:
         """Success of the present weights on the first instances of the panel; the same number after the same update."""

@@ -131,8 +131,8 @@ def _go_on(run: Run, stop_after: int | None, progress: Progress, watchers: Seque
     metrics = checkpoint.MetricsFile(out / "metrics.jsonl" if first else None, keep=run.updates_done)
     header = reproduction(purpose="training", recipe=recipe.name, estimator=recipe.credit.estimator, seed=recipe.seed)
     record = Record(out, episodes=recipe.record_episodes if first else 0, keep=run.updates_done, header=header)
-    arena = Arena(recipe, held_out=False, width=len(run.world.share(recipe.episodes, recipe.group_size)))
-    panel = Arena(recipe, held_out=True, width=min(128, recipe.held_out_episodes))
+    arena = Arena(recipe, held_out=False, width=run.width(len(run.world.share(recipe.episodes, recipe.group_size))))
+    panel = Arena(recipe, held_out=True, width=run.width(min(128, recipe.held_out_episodes)))
     last = recipe.updates if stop_after is None else min(stop_after, recipe.updates)
     try:
         while run.updates_done < last:
@@ -179,7 +179,7 @@ def evaluate_run(out: Path, *, episodes: int | None = None, greedy: bool = False
     began = time.process_time()
     run = load_run(out)
     count = episodes or run.recipe.held_out_episodes
-    panel = Arena(run.recipe, held_out=True, width=min(128, count))
+    panel = Arena(run.recipe, held_out=True, width=run.width(min(128, count)))
     sampler = run.sampler(run.seed(PANEL, run.updates_done))
     if greedy and isinstance(sampler, Sampler):
         sampler.temperature = 0.0
@@ -221,7 +221,7 @@ def start_run(recipe: Recipe, out: Path, progress: Progress, world: World = ALON
         world=world,
     )
     run.reference = _reference(run, model.backbone)
-    panel = Arena(recipe, held_out=True, width=min(128, recipe.held_out_episodes))
+    panel = Arena(recipe, held_out=True, width=run.width(min(128, recipe.held_out_episodes)))
     try:
         run.start = _as_json(run.measure(panel, recipe.held_out_episodes))
     except BaseException:
