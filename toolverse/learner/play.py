@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import gymnasium
@@ -54,9 +55,15 @@ class Arena:
     """
 
     def __init__(self, recipe: Recipe, *, held_out: bool, width: int) -> None:
-        settings = {**recipe.env.settings, **(recipe.env.held_out if held_out else recipe.env.train)}
-        self.envs = [LastInfo(make_chat_env(recipe.env.id, disable_env_checker=True, **settings)) for _ in range(width)]
+        self._id, self._settings, self._width = recipe.env.id, recipe.env.on_side(held_out=held_out), width
         self._closing: dict[int, tuple[list[int], bool]] = {}
+
+    @cached_property
+    def envs(self) -> list[LastInfo]:
+        """Made when they are first needed: a crew's workers have their own."""
+        return [
+            LastInfo(make_chat_env(self._id, disable_env_checker=True, **self._settings)) for _ in range(self._width)
+        ]
 
     def play(self, policy: BatchPolicy, seeds: Sequence[int]) -> list[TokenTrajectory]:
         """One episode per seed; equal seeds are one group. At most as many as there are environments, unless the policy
@@ -93,7 +100,7 @@ class Arena:
         return out
 
     def close(self) -> None:
-        for env in self.envs:
+        for env in self.__dict__.get("envs", ()):
             env.close()
 
 
@@ -131,23 +138,8 @@ class Success:
         return found.low, found.high
 
 
-def measure(
-    arena: Arena,
-    policy: BatchPolicy,
-    episodes: int,
-    *,
-    world: World = ALONE,
-    seen: Callable[[list[TokenTrajectory]], None] | None = None,
-) -> Success:
-    """Success of a policy on the first `episodes` instances of the panel, each process playing its share.
-
-    Args:
-        seen: is given this process's episodes.
-    """
-    share = world.share(episodes)
-    played = arena.play_many(policy, panel_seeds(episodes)[share.start : share.stop])
-    if seen is not None:
-        seen(played)
+def success_of(played: Sequence[TokenTrajectory], episodes: int, world: World = ALONE) -> Success:
+    """Success over the episodes of all processes, of which this one played `played`."""
     successes, scores, turns = world.total(
         [
             sum(trajectory.success for trajectory in played),

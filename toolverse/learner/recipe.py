@@ -30,6 +30,10 @@ class EnvSettings(Model):
     train: dict[str, JSON] = Field(default_factory=dict)
     held_out: dict[str, JSON] = Field(default_factory=dict)
 
+    def on_side(self, *, held_out: bool) -> dict[str, JSON]:
+        """The settings of one side."""
+        return {**self.settings, **(self.held_out if held_out else self.train)}
+
 
 class PolicySettings(Model):
     """The model.

@@ -64,6 +64,9 @@ def test_a_crash_during_a_checkpoint_loses_one_update_at_most(finished: Path, tm
 def test_evaluating_a_run_again_gives_its_own_figure(finished: Path) -> None:
     result = json.loads((finished / "result.json").read_text())
     assert evaluate_run(finished)["success"] == result["success_end"]
+    likeliest = [evaluate_run(finished, temperature=0.0) for _ in range(2)]
+    assert likeliest[0]["success"] == likeliest[1]["success"]
+    assert likeliest[0]["temperature"] == 0.0
 
 
 def test_a_run_is_never_overwritten(finished: Path) -> None:
