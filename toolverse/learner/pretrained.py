@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Self
 
@@ -48,8 +48,18 @@ def rows_apart(
 
     Returns:
         [1, n, heads, size] (or [b, 1, heads, size]).
+
+    Raises:
+        InvalidInputError: the model wants something else of its attention.
     """
     lengths = kwargs.get("row_lengths")
+    if window := kwargs.get("sliding_window"):
+        seen = lengths if isinstance(key, Tensor) and lengths else [k.shape[-2] for k in key]
+        if max(seen) > window:
+            raise _unlike(f"there is a row of {max(seen)} tokens, and its attention sees {window}")
+    for name in ("softcap", "s_aux"):
+        if kwargs.get(name) is not None:
+            raise _unlike(f"its attention has `{name}`")
     if lengths is None:
         assert isinstance(key, Tensor)
         assert isinstance(value, Tensor)
@@ -60,6 +70,12 @@ def rows_apart(
         for q, k, v in zip(torch.split(query, lengths, dim=2), keys, values, strict=True)
     ]
     return torch.cat(parts, dim=2).transpose(1, 2), None
+
+
+def _unlike(what: str) -> InvalidInputError:
+    return InvalidInputError(
+        what, where="a transformers policy", expected="causal attention to all earlier tokens", fix="take another model"
+    )
 
 
 def _later(n: int, key: Tensor) -> Tensor | None:
@@ -122,9 +138,18 @@ class PretrainedModel(nn.Module):
 
     @classmethod
     def wrap(cls, model: Any, *, lora: int = 0, autocast: torch.dtype | None = None) -> Self:
-        """A loaded model; `lora` > 0 freezes it and adds adapters of that rank to every linear layer of the trunk."""
+        """A loaded model; `lora` > 0 freezes it and adds adapters of that rank to every linear layer of the trunk.
+
+        Raises:
+            InvalidInputError: it is more than causal attention and a linear head.
+        """
         from transformers import AttentionInterface, AttentionMaskInterface
 
+        config = model.config
+        if other := sorted(set(getattr(config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}):
+            raise _unlike(f"the model has layers of {other[0]}")
+        if getattr(config, "final_logit_softcapping", None):
+            raise _unlike("the model squeezes its logits")
         AttentionInterface.register(ATTENTION, rows_apart)
         AttentionMaskInterface.register(ATTENTION, _mask_for_sampling)
         model.set_attn_implementation(ATTENTION)
@@ -238,7 +263,10 @@ class PretrainedModel(nn.Module):
     ) -> Tensor:
         # What is not given reaches no attention function; some models pass on what is, even None.
         packed = {} if row_lengths is None else {"row_lengths": row_lengths}
-        with self._computing():
+        # Compiled, a block that writes to a cache is another function for each layer: too many, and those of the learner's own
+        # passes would be given up with them.
+        eager = torch.compiler.set_stance("force_eager") if self._bucket > 1 else nullcontext()
+        with eager, self._computing():
             out: Tensor = self._trunk(
                 input_ids=ids,
                 position_ids=positions,
