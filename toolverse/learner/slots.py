@@ -7,8 +7,8 @@ longest. Two things read and write the slots:
 - `feed` appends any number of tokens to any rows: they are laid end to end, and neither padding nor what a row already holds is
   computed. In an append-only episode that is the environment's answer; the prefix is never read again.
 - `step` appends one token to each of some rows. Its shapes depend on two numbers only, how many slots and how many columns it
-  looks at. Rounded up to powers of two (`fixed`), they are few; on a GPU each pair is captured as a CUDA graph once it has been
-  used a few times, and replayed: one launch instead of some thousand.
+  looks at. Rounded up (`fixed`: slots to powers of two, columns by a quarter at most), they are few; on a GPU each pair is
+  captured as a CUDA graph once it has been used a few times, and replayed: one launch instead of some thousand.
 
 Rows that are done would be computed in vain, so a step of few rows first moves them to the front. Slots between them are computed
 along: what is written there is behind the row's length, and is overwritten before anyone reads it.
@@ -173,7 +173,7 @@ class SlotCache:
         span = max(counts) + 1
         self._grow(span)
         if self._fixed:
-            span = min(max(_power(span), BLOCK), self.capacity)
+            span = min(_up(span, max(_power(span) // 8, BLOCK)), self.capacity)
         ids = torch.zeros(reach, 1, dtype=torch.long)
         ids[slots, 0] = tokens.cpu()
         self._tokens[:reach].copy_(ids, non_blocking=True)
