@@ -162,7 +162,8 @@ def sampling(shape: str, plan: Plan, device: str, bandwidth: float) -> dict[str,
     found: dict[str, Any] = {"shape": shape, "episodes": batch, "context": context}
     for name, fixed in (("step_s", True), ("eager_step_s", False)):
         room = context + 8 * (plan.new + plan.sampled)
-        cache = SlotCache(batch, room, backbone.device, fixed=fixed, capture=fixed and device == "cuda")
+        trunk = backbone.cache(1, 1).trunk
+        cache = SlotCache(trunk, batch, room, backbone.device, fixed=fixed, capture=fixed and device == "cuda")
 
         @torch.no_grad()
         def extend(count: int, cache: SlotCache = cache) -> torch.Tensor:

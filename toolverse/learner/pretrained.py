@@ -13,11 +13,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from toolverse.errors import InvalidInputError, MissingDependencyError, NotFoundError
 from toolverse.learner.slots import SlotCache, attend
@@ -246,35 +248,49 @@ class PretrainedModel(nn.Module):
     # sampling -----------------------------------------------------------------------------------------------------------
 
     def cache(self, rows: int, capacity: int) -> SlotCache:
-        """Slots for sampling: steps of few shapes, captured as graphs, where the model is on a GPU."""
+        """Slots for sampling with the present weights: steps of few shapes, captured as graphs, where the model is on a GPU."""
+        trunk = partial(self._states, weights=self._cast_weights())
         gpu = self.device.type == "cuda"
-        return SlotCache(rows, capacity, self.device, dtype=self.autocast, fixed=gpu, capture=gpu)
+        return SlotCache(trunk, rows, capacity, self.device, dtype=self.autocast, fixed=gpu, capture=gpu)
 
     @torch.no_grad()
     def extend(self, cache: SlotCache, rows: Tensor, ids: Tensor, lengths: Tensor) -> Tensor:
         """Append tokens to rows and return the hidden state at each row's last one, [b, width]."""
         chosen, sizes = rows.tolist(), lengths.tolist()
         if ids.shape[1] == 1 and all(cache.counts[row] for row in chosen):
-            return cache.step(self._states, chosen, ids[:, 0])
-        return cache.feed(self._states, chosen, [ids[k, :n] for k, n in enumerate(sizes)])
+            return cache.step(chosen, ids[:, 0])
+        return cache.feed(chosen, [ids[k, :n] for k, n in enumerate(sizes)])
+
+    @torch.no_grad()
+    def _cast_weights(self) -> dict[str, Tensor]:
+        """Matrices as autocast would cast them, at every token anew: a step of sampling is bound by reading them."""
+        modules = dict(self._trunk.named_modules())
+        if self.autocast is None or any(hasattr(m, "set_reshard_after_forward") for m in modules.values()):
+            return {}  # sharded blocks look after their weights themselves
+        linear = {f"{name}.weight": m.weight for name, m in modules.items() if isinstance(m, nn.Linear)}
+        return {name: w.to(self.autocast) for name, w in linear.items() if w.dtype != self.autocast}
 
     def _states(
-        self, ids: Tensor, positions: Tensor, mask: Tensor, cache: SlotCache, row_lengths: list[int] | None
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        mask: Tensor,
+        cache: SlotCache,
+        row_lengths: list[int] | None,
+        *,
+        weights: dict[str, Tensor],
     ) -> Tensor:
-        # What is not given reaches no attention function; some models pass on what is, even None.
-        packed = {} if row_lengths is None else {"row_lengths": row_lengths}
+        given = {"input_ids": ids, "position_ids": positions, "attention_mask": mask, "use_cache": True}
+        given[self._cache_name] = cache
+        if (
+            row_lengths is not None
+        ):  # what is not given reaches no attention function; some models pass on what is, even None
+            given["row_lengths"] = row_lengths
         # Compiled, a block that writes to a cache is another function for each layer: too many, and those of the learner's own
         # passes would be given up with them.
         eager = torch.compiler.set_stance("force_eager") if self._bucket > 1 else nullcontext()
         with eager, self._computing():
-            out: Tensor = self._trunk(
-                input_ids=ids,
-                position_ids=positions,
-                attention_mask=mask,
-                use_cache=True,
-                **{self._cache_name: cache},
-                **packed,
-            ).last_hidden_state
+            out: Tensor = functional_call(self._trunk, weights, (), given).last_hidden_state
         return out
 
 

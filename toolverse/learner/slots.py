@@ -32,13 +32,15 @@ USES = 3
 """A shape is captured at its next use after so many."""
 
 Trunk = Callable[..., Tensor]
-"""(ids, positions, mask, cache, row lengths or None), the first two int64 [b, n] -> hidden states [b, n, width]."""
+"""(ids, positions, mask, cache, row lengths or None), the first two int64 [b, n] -> hidden states [b, n, width]. A captured step
+reads the weights where they were when it was captured."""
 
 
 class SlotCache:
     """Keys and values, [slots, key heads, capacity, size] per layer.
 
     Args:
+        trunk: the model, without its head.
         rows: how many rows, and slots.
         capacity: tokens of a row that there is room for at first; it grows where that is not enough.
         dtype: of the buffers; that of the first keys if None.
@@ -51,6 +53,7 @@ class SlotCache:
 
     def __init__(
         self,
+        trunk: Trunk,
         rows: int,
         capacity: int,
         device: torch.device,
@@ -59,7 +62,7 @@ class SlotCache:
         fixed: bool = False,
         capture: bool = False,
     ) -> None:
-        self.capacity = _up(max(capacity, 1), BLOCK)
+        self.trunk, self.capacity = trunk, _up(max(capacity, 1), BLOCK)
         self.counts = [0] * rows
         self.fed = self.stepped = 0
         self.graphs: dict[tuple[int, int], tuple[Any, Tensor]] = {}
@@ -111,7 +114,7 @@ class SlotCache:
 
     # feeding ------------------------------------------------------------------------------------------------------------
 
-    def feed(self, trunk: Trunk, rows: Sequence[int], texts: Sequence[Tensor]) -> Tensor:
+    def feed(self, rows: Sequence[int], texts: Sequence[Tensor]) -> Tensor:
         """Append texts (int64 [n], n at least 1) to rows; returns the states at their last tokens, [rows, width]."""
         out, first = [], 0
         while first < len(rows):
@@ -119,11 +122,11 @@ class SlotCache:
             while last < len(rows) and total + len(texts[last]) <= FEED:
                 total += len(texts[last])
                 last += 1
-            out.append(self._feed(trunk, rows[first:last], texts[first:last]))
+            out.append(self._feed(rows[first:last], texts[first:last]))
             first = last
         return torch.cat(out)
 
-    def _feed(self, trunk: Trunk, rows: Sequence[int], texts: Sequence[Tensor]) -> Tensor:
+    def _feed(self, rows: Sequence[int], texts: Sequence[Tensor]) -> Tensor:
         sizes = [len(text) for text in texts]
         before = [self.counts[row] for row in rows]
         slots = [self._slots[row] for row in rows]
@@ -138,7 +141,7 @@ class SlotCache:
         # A mask of four dimensions is taken as it is; attention row by row has no use for one.
         mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self._device)
         ids = torch.cat([text.to(self._device) for text in texts]).unsqueeze(0)
-        states = trunk(ids, places.unsqueeze(0), mask, self, sizes)
+        states = self.trunk(ids, places.unsqueeze(0), mask, self, sizes)
         self._reading = []
         for row, n in zip(rows, after, strict=True):
             self.counts[row] = n
@@ -159,7 +162,7 @@ class SlotCache:
 
     # stepping -----------------------------------------------------------------------------------------------------------
 
-    def step(self, trunk: Trunk, rows: Sequence[int], tokens: Tensor) -> Tensor:
+    def step(self, rows: Sequence[int], tokens: Tensor) -> Tensor:
         """Append one token (int64 [b]) to each of some rows that hold some; returns the states at them, [b, width]."""
         self._to_the_front(rows)
         slots = [self._slots[row] for row in rows]
@@ -178,7 +181,7 @@ class SlotCache:
         ids[slots, 0] = tokens.cpu()
         self._tokens[:reach].copy_(ids, non_blocking=True)
         self._lengths[:reach].copy_(torch.tensor(counts).unsqueeze(1), non_blocking=True)
-        states = self._replayed(trunk, reach, span)
+        states = self._replayed(reach, span)
         for row in rows:
             self.counts[row] += 1
         self.stepped += len(rows)
@@ -203,31 +206,31 @@ class SlotCache:
         for one, other in zip(front, back, strict=True):
             self._slots[one], self._slots[other] = self._slots[other], self._slots[one]
 
-    def _run(self, trunk: Trunk, reach: int, span: int) -> Tensor:
+    def _run(self, reach: int, span: int) -> Tensor:
         lengths = self._lengths[:reach]
         self._at, self._span = (self._range[:reach], lengths[:, 0]), span
         mask = (torch.arange(span, device=self._device) <= lengths)[:, None, None]
-        return trunk(self._tokens[:reach], lengths, mask, self, None)
+        return self.trunk(self._tokens[:reach], lengths, mask, self, None)
 
-    def _replayed(self, trunk: Trunk, reach: int, span: int) -> Tensor:
+    def _replayed(self, reach: int, span: int) -> Tensor:
         shape = reach, span
         if shape not in self.graphs:
             self._uses[shape] = self._uses.get(shape, 0) + 1
             if not self._capture or self._uses[shape] <= USES:
-                return self._run(trunk, reach, span)
+                return self._run(reach, span)
             try:
-                self.graphs[shape] = self._captured(trunk, reach, span)
+                self.graphs[shape] = self._captured(reach, span)
             except RuntimeError as error:
                 # The model waits for a value on the CPU, say; the step itself never does.
                 self._capture = False
                 torch.cuda.synchronize(self._device)
                 warnings.warn(f"sampling without CUDA graphs: {str(error).splitlines()[0][:200]}", stacklevel=2)
-                return self._run(trunk, reach, span)
+                return self._run(reach, span)
         graph, states = self.graphs[shape]
         graph.replay()
         return states
 
-    def _captured(self, trunk: Trunk, reach: int, span: int) -> tuple[Any, Tensor]:
+    def _captured(self, reach: int, span: int) -> tuple[Any, Tensor]:
         """The step as a CUDA graph. Capturing computes nothing; the uses before it were the warm-up."""
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
@@ -235,7 +238,7 @@ class SlotCache:
         graph = torch.cuda.CUDAGraph()
         # Graphs are replayed one after the other and their states taken out at once, so they can share their memory.
         with torch.cuda.graph(graph, pool=self._pool):
-            states = self._run(trunk, reach, span)
+            states = self._run(reach, span)
         return graph, states
 
 

@@ -148,6 +148,29 @@ def test_compiled_blocks_and_filled_up_lengths_change_no_state() -> None:
     assert torch.allclose(states, reference_states(), atol=1e-5)
 
 
+def test_half_precision_samples_with_what_autocast_would_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    def states(net: PretrainedModel) -> list[torch.Tensor]:
+        cache, rows = net.cache(4, 0), torch.arange(4)
+        fed = net.extend(cache, rows, pad(ROWS), LENGTHS)
+        return [fed, net.extend(cache, rows, torch.tensor([[5], [6], [7], [8]]), torch.ones(4, dtype=torch.long))]
+
+    net = PretrainedModel.wrap(random_language_model(), autocast=torch.bfloat16)
+    assert net.cache(1, 0).trunk.keywords["weights"]
+    found = states(net)
+    # The same as what the learner reads, packed: it casts every weight at every use.
+    read = net.hidden(pad(ROWS), torch.arange(4), LENGTHS - 1, LENGTHS)
+    assert torch.equal(found[0], read)
+    with torch.no_grad():
+        for weight in net.parameters():
+            weight.mul_(2.0)
+    assert not torch.equal(states(net)[0], read), "a new cache samples with the present weights"
+    with torch.no_grad():
+        for weight in net.parameters():
+            weight.mul_(0.5)
+    monkeypatch.setattr(net, "_cast_weights", dict)
+    assert all(torch.equal(a, b) for a, b in zip(found, states(net), strict=True))
+
+
 def test_sampling_compiles_nothing() -> None:
     torch._dynamo.reset()
     net = PretrainedModel.wrap(random_language_model())

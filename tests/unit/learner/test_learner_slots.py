@@ -22,6 +22,10 @@ ROWS = 5
 NET = PretrainedModel.wrap(random_language_model())
 
 
+def trunk_of(net: PretrainedModel) -> Any:
+    return net.cache(1, 1).trunk
+
+
 def alone(path: list[int]) -> Any:
     """The state after a path, read in one piece by what the learner reads with."""
     at = torch.tensor([len(path) - 1])
@@ -47,7 +51,7 @@ def test_states_are_those_of_each_row_read_alone(moves: list[Any], fixed: bool, 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BLOCK", block)  # with small blocks, every few tokens want a larger buffer
         patch.setattr(module, "FEED", most)
-        cache = SlotCache(ROWS, 1, torch.device("cpu"), fixed=fixed)
+        cache = SlotCache(trunk_of(NET), ROWS, 1, torch.device("cpu"), fixed=fixed)
         paths: list[list[int]] = [[] for _ in range(ROWS)]
         for kind, what in moves:
             if kind == "forget":
@@ -72,13 +76,13 @@ def test_steps_have_few_shapes() -> None:
 
     def trunk(ids: Any, positions: Any, mask: Any, cache: SlotCache, lengths: Any) -> Any:
         seen.add((len(ids), mask.shape[-1]) if lengths is None else None)
-        return NET._states(ids, positions, mask, cache, lengths)
+        return trunk_of(NET)(ids, positions, mask, cache, lengths)
 
-    cache = SlotCache(6, 1, torch.device("cpu"), fixed=True)
-    cache.feed(trunk, range(6), [torch.arange(n) for n in (1, 200, 3, 4, 5, 6)])
+    cache = SlotCache(trunk, 6, 1, torch.device("cpu"), fixed=True)
+    cache.feed(range(6), [torch.arange(n) for n in (1, 200, 3, 4, 5, 6)])
     for rows in ([0, 1, 2, 3, 4, 5], [0, 1, 2, 4, 5], [1, 3, 5], [1, 3], [1]):
         for _ in range(20):
-            cache.step(trunk, rows, torch.zeros(len(rows), dtype=torch.long))
+            cache.step(rows, torch.zeros(len(rows), dtype=torch.long))
     assert seen == {None, (6, 256), (4, 256), (4, 512), (2, 512), (1, 512)}
     assert cache.stepped == 20 * (6 + 5 + 3 + 2 + 1)
 

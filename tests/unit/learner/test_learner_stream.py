@@ -34,7 +34,8 @@ class Brief(PretrainedModel):
         return out
 
     def cache(self, rows: int, capacity: int) -> SlotCache:
-        self.slots = SlotCache(rows, capacity, self.device, fixed=self.fixed)
+        trunk = super().cache(rows, capacity).trunk
+        self.slots = SlotCache(trunk, rows, capacity, self.device, fixed=self.fixed)
         return self.slots
 
 
