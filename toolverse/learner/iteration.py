@@ -23,6 +23,7 @@ from toolverse.learner.update import (
     Reading,
     adapt_kl,
     closing_values,
+    less_kl,
     make_plan,
     read,
     sampled_reading,
@@ -50,6 +51,9 @@ def one_update(run: Run, arena: Arena, record: Record) -> dict[str, Any]:
         reading = _reading(run, rows)
         batch = with_values(batch, rows, reading, closing_values(run.model, contexts, len(batch)))
         reference = _reference_logp(run, rows)
+    in_reward = settings.kl_in == "reward"
+    if reference is not None and in_reward:
+        batch = less_kl(batch, rows, reading.logp, reference, run.kl_coefficient)
     result = credit(batch, recipe)
     plan = make_plan(result, rows, reading, settings, reference_logp=reference)
     done = number / max(recipe.updates, 1)
@@ -66,7 +70,7 @@ def one_update(run: Run, arena: Arena, record: Record) -> dict[str, Any]:
         settings,
         seed=run.seed(ORDER, number),
         train_policy=not warming,
-        kl_coefficient=run.kl_coefficient,
+        kl_coefficient=0.0 if in_reward else run.kl_coefficient,
         temperature=recipe.policy.temperature,
         world=world,
     )

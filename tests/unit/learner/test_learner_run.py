@@ -69,6 +69,20 @@ def test_evaluating_a_run_again_gives_its_own_figure(finished: Path) -> None:
     assert likeliest[0]["temperature"] == 0.0
 
 
+def test_a_kl_in_the_rewards_is_not_in_the_loss_as_well(tmp_path: Path) -> None:
+    returns = {}
+    for place in ("reward", "loss"):
+        train_recipe(
+            small_recipe(update__kl_coefficient=0.5, update__kl_in=place, update__learning_rate=0.05), tmp_path / place
+        )
+        lines = checkpoint.read_metrics(tmp_path / place / "metrics.jsonl")
+        returns[place] = [(line["return"], line["policy_loss"], line["reference_kl"]) for line in lines]
+    first, second = returns["reward"], returns["loss"]
+    assert first[0] == pytest.approx(second[0], nan_ok=True), "the reference is the policy in the first update"
+    assert first[1] != second[1]
+    assert first[1][2] > 0
+
+
 def test_a_run_is_never_overwritten(finished: Path) -> None:
     with pytest.raises(InvalidInputError, match="--resume"):
         train_recipe(small_recipe(), finished)
