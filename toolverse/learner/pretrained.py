@@ -267,8 +267,9 @@ class PretrainedModel(nn.Module):
         modules = dict(self._trunk.named_modules())
         if self.autocast is None or any(hasattr(m, "set_reshard_after_forward") for m in modules.values()):
             return {}  # sharded blocks look after their weights themselves
-        linear = {f"{name}.weight": m.weight for name, m in modules.items() if isinstance(m, nn.Linear)}
-        return {name: w.to(self.autocast) for name, w in linear.items() if w.dtype != self.autocast}
+        linear = [(name, m) for name, m in modules.items() if isinstance(m, nn.Linear)]
+        used = {f"{name}.{part}": p for name, m in linear for part, p in m.named_parameters(recurse=False)}
+        return {name: p.to(self.autocast) for name, p in used.items() if p.dtype != self.autocast}
 
     def _states(
         self,

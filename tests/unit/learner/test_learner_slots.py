@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -85,6 +88,70 @@ def test_steps_have_few_shapes() -> None:
             cache.step(rows, torch.zeros(len(rows), dtype=torch.long))
     assert seen == {None, (6, 256), (4, 256), (4, 512), (2, 512), (1, 512)}
     assert cache.stepped == 20 * (6 + 5 + 3 + 2 + 1)
+
+
+class Recorded(SlotCache):
+    """A GPU's graphs played on a CPU: what was captured is computed when it is replayed, into the same tensor."""
+
+    def _run(self, reach: int, span: int) -> Any:
+        self.running = reach, span
+        return super()._run(reach, span)
+
+
+@pytest.fixture
+def graphs(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A stand-in for `torch.cuda`'s graphs, of the cache that is put into `graphs.of`."""
+    found = SimpleNamespace(of=None, replays=0, tries=0, fails=False)
+
+    class Graph:
+        def replay(self) -> None:
+            found.replays += 1
+            found.of.graphs[self.shape][1].copy_(SlotCache._run(found.of, *self.shape))
+
+    @contextmanager
+    def graph(one: Graph, pool: Any) -> Iterator[None]:
+        found.tries += 1
+        yield
+        if found.fails:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        one.shape = found.of.running
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph", graph)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    return found
+
+
+def say(graphs: Any, steps: int) -> SlotCache:
+    """Three rows, of which one stops halfway, through a cache that captures; checked against rows read alone."""
+    cache = graphs.of = Recorded(trunk_of(NET), 3, 1, torch.device("cpu"), capture=True)
+    paths = [[1, 2], [3], [4, 5, 6]]
+    NET.extend(cache, torch.arange(3), pad(paths), torch.tensor([2, 1, 3]))
+    for step in range(steps):
+        rows = [0, 1, 2] if step < steps // 2 else [0, 2]
+        new = [[(7 * step + row) % 300] for row in rows]
+        found = NET.extend(cache, torch.tensor(rows), torch.tensor(new), torch.ones(len(rows), dtype=torch.long))
+        for row, ids, state in zip(rows, new, found, strict=True):
+            paths[row] += ids
+            assert torch.allclose(state, alone(paths[row]), atol=1e-5)
+    return cache
+
+
+def test_shapes_are_captured_once_they_were_used_and_replayed_from_then_on(
+    graphs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BLOCK", 16)
+    cache = say(graphs, 40)
+    assert all(reach in (2, 3) and span <= cache.capacity for reach, span in cache.graphs)
+    assert graphs.replays > 3 * graphs.tries > 0
+
+
+def test_a_model_that_can_not_be_captured_is_sampled_without(graphs: Any) -> None:
+    graphs.fails = True
+    with pytest.warns(UserWarning, match="without CUDA graphs: operation not permitted"):
+        cache = say(graphs, 20)
+    assert (graphs.tries, graphs.replays, cache.graphs) == (1, 0, {})
 
 
 @pytest.mark.parametrize(("heads", "n"), [(2, 1), (2, 3), (6, 1), (6, 3)])
