@@ -159,6 +159,7 @@ class SlotCache:
         self.capacity = capacity
         self.graphs.clear()
         self._uses.clear()
+        self._pool = None  # its memory goes with the last graph in it
 
     # stepping -----------------------------------------------------------------------------------------------------------
 
