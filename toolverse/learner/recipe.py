@@ -40,7 +40,8 @@ class PolicySettings(Model):
 
     Args:
         model: "tiny", or a path or name of a transformers causal LM.
-        width, layers, heads, places, recent, copies, matches, alike: of the tiny policy (see `tiny`).
+        width, layers, heads, places, recent, copies, matches, alike, composed: of the tiny policy (see `tiny`; `composed` gives
+            it the words in its tokens).
         patterns, left_out: pieces that its tokenizer takes whole, and pieces of prompts that it is not shown.
         critic: `shared` trunk, `separate` trunk, or `none`.
         device: where the model is; "auto" takes a GPU if there is one, unless the model is the tiny one.
@@ -65,6 +66,7 @@ class PolicySettings(Model):
     copies: bool = False
     matches: int = Field(default=0, ge=0)
     alike: bool = False
+    composed: bool = False
     patterns: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     critic: Literal["shared", "separate", "none"] = "shared"
