@@ -36,6 +36,27 @@ def test_a_pattern_makes_a_board_row_one_token() -> None:
     assert len(tokenizer.encode("right")) == 1
 
 
+def test_what_is_left_out_is_not_shown_but_can_be_said() -> None:
+    tokenizer = WordTokenizer(["go to shelf"], left_out=["\n", r"look\b"])
+    shown = tokenizer.opening([user("go to shelf\nlook\nlookup"), {"role": "assistant", "content": "look\nup"}])
+    assert [tokenizer.words[i] for i in shown] == [
+        *("<user>", "go to shelf", "lookup", "<end>"),
+        *("<assistant>", "look", "\nup", "<end>", "<assistant>"),
+    ]
+    again = WordTokenizer.from_json(tokenizer.to_json())
+    assert again.shown("go to shelf\nlook") == tokenizer.shown("go to shelf\nlook")
+
+
+def test_tokens_are_told_by_the_words_in_them() -> None:
+    tokenizer = WordTokenizer([r"go to \w+ \d+", r"open \w+"])
+    shelf, door, name = (tokenizer.encode(text)[0] for text in ("go to shelf 12", "open Shelf", " shelf"))
+    parts = tokenizer.parts()
+    assert len(parts) == len(tokenizer)
+    assert all(parts[special] == [] for special in range(len(SPECIAL)))
+    assert len(set(parts[shelf])) == 4
+    assert set(parts[shelf]) & set(parts[door]) == set(parts[name])
+
+
 def test_a_frozen_vocabulary_grows_no_further() -> None:
     tokenizer = WordTokenizer()
     tokenizer.encode("go to the shelf")
