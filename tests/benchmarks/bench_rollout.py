@@ -105,6 +105,7 @@ class Asking:
     """One and the same question, again and again."""
 
     name = "asking"
+    waits_openly = True
 
     def begin(self, env: Any, seed: int) -> None:
         pass

@@ -15,6 +15,8 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
+from toolverse import waiting
+
 T = TypeVar("T")
 
 _lock = threading.Lock()
@@ -45,7 +47,7 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the background loop and wait for it. Ctrl-C cancels it.
+    """Run a coroutine on the background loop and wait for it, openly (`toolverse.waiting`). Ctrl-C cancels it.
 
     Raises:
         RuntimeError: called on the background loop itself, which would wait for ever.
@@ -65,7 +67,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     job = _Job(work, deliver)
     loop.call_soon_threadsafe(job.start)
     try:
-        return done.result()
+        return waiting.result(done)
     except BaseException:
         if not done.done():
             loop.call_soon_threadsafe(job.cancel)

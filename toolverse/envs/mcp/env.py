@@ -62,6 +62,7 @@ class McpEnv(ChatEnv):
 
     family = "MCP"
     default_prompt = "tools"
+    waits_openly = True
 
     def __init__(
         self,
