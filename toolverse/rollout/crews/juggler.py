@@ -8,17 +8,19 @@ waits (`toolverse.waiting`), and nowhere else.
 
 from __future__ import annotations
 
-import queue
+import asyncio
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, TypeVar
 
 from greenlet import getcurrent, greenlet
 
 from toolverse import waiting
+
+T = TypeVar("T")
 
 
 class Stopped(BaseException):
@@ -67,53 +69,82 @@ class Piece:
 
 
 class Juggler:
-    """A thread that does pieces of work in turns. It ends when it is closed and has no work left."""
+    """A thread that does pieces of work in turns, and runs an event loop between them. It ends when it is closed and has no work
+    left."""
 
     def __init__(self) -> None:
         self.turn: tuple[Piece, float] | None = None
         """Whose turn it is, and since when (`time.monotonic`)."""
-        self._ready: queue.SimpleQueue[Piece | None] = queue.SimpleQueue()
+        self.loop = asyncio.new_event_loop()
+        self._unfinished: set[Piece] = set()
+        self._closing = False
         # Daemonic: work that hangs must not keep the process from ending.
         threading.Thread(target=self._work, name="rollout", daemon=True).start()
 
     def start(self, work: Callable[[], None]) -> Piece:
         """Have `work` done in turns with all other."""
         piece = Piece(work)
-        self._ready.put(piece)
+        self._unfinished.add(piece)
+        self.loop.call_soon_threadsafe(self._go_on, piece)
         return piece
 
     def stop(self, piece: Piece) -> None:
         """End a piece where it waits."""
         piece.stop()
-        self._ready.put(piece)
+        self.loop.call_soon_threadsafe(self._go_on, piece)
 
     def close(self) -> None:
         """No more work will come."""
-        self._ready.put(None)
+        self.loop.call_soon_threadsafe(self._close)
 
     def until(self, done: Future[Any]) -> None:
-        """See `waiting.Shared`; called by the piece whose turn it is."""
-        assert self.turn is not None
-        piece, _ = self.turn
-        done.add_done_callback(lambda _: self._ready.put(piece))
+        """See `waiting.Shared`."""
+        piece = self._present()
+        done.add_done_callback(lambda _: self.loop.call_soon_threadsafe(self._go_on, piece))
         # It may be woken by less than what it waits for.
         while not done.done():
             self._between.switch()
             piece.wake()
 
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """See `waiting.Shared`."""
+        try:
+            piece = self._present()
+        except RuntimeError:
+            work.close()
+            raise
+        task = self.loop.create_task(work)
+        task.add_done_callback(lambda _: self._go_on(piece))
+        try:
+            while not task.done():
+                self._between.switch()
+                piece.wake()
+        except Stopped:
+            task.cancel()
+            raise
+        return task.result()
+
+    def _present(self) -> Piece:
+        """The piece whose turn it is."""
+        if self.turn is None:
+            raise RuntimeError("a synchronous call on the event loop would wait for itself; use the asynchronous face")
+        return self.turn[0]
+
+    def _go_on(self, piece: Piece) -> None:
+        self.turn = piece, time.monotonic()
+        if not piece.go_on():
+            self._unfinished.discard(piece)
+        self.turn = None
+        if self._closing and not self._unfinished:
+            self.loop.stop()
+
+    def _close(self) -> None:
+        self._closing = True
+        if not self._unfinished:
+            self.loop.stop()
+
     def _work(self) -> None:
         waiting.share(self)
         self._between = getcurrent()
-        unfinished: set[Piece] = set()
-        closing = False
-        while unfinished or not closing:
-            piece = self._ready.get()
-            if piece is None:
-                closing = True
-                continue
-            self.turn = piece, time.monotonic()
-            if piece.go_on():
-                unfinished.add(piece)
-            else:
-                unfinished.discard(piece)
-            self.turn = None
+        with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
+            runner.get_loop().run_forever()

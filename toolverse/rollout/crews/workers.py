@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from toolverse import waiting
-from toolverse.rollout.crews.juggler import Juggler, Piece
+from toolverse.rollout.crews.juggler import Juggler, Piece, Stopped
 from toolverse.rollout.crews.pool import Ended
 from toolverse.rollout.crews.settings import CrewSettings
 from toolverse.rollout.episode import Recorder
@@ -82,10 +82,9 @@ class Aside:
         finally:
             self.busy = False
 
-    def end(self, last: Callable[[], None]) -> None:
-        """Once it is free, the thread does this last thing and ends; nobody waits for it. Nothing happens if it never began."""
+    def end(self) -> None:
+        """The thread ends once it is free."""
         if self._work is not None:
-            self._work.put(last)
             self._work.put(None)
 
 
@@ -171,7 +170,14 @@ class Worker:
                         return
                 self._report(job, outcome)
         finally:
-            self.aside.end(self._close_worlds)
+            while True:
+                try:
+                    self.aside.do(self._close_worlds)
+                    break
+                except Stopped:
+                    # Told only now, while it is leaving anyway: the worlds have to be closed all the same.
+                    continue
+            self.aside.end()
 
     def _play(self, job: Job) -> TokenTrajectory:
         worlds = self._worlds
