@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import threading
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from toolverse.rollout.crews.pool import Ended, Lost, share_out, shares
 from toolverse.rollout.crews.settings import CrewSettings
-from toolverse.rollout.crews.workers import Inbox, Outcome, Workers, result_of
+from toolverse.rollout.crews.workers import Inbox, Outcome, Workers, result_of, settle
 from toolverse.rollout.jobs import Job, PolicyFactory, Result
 
 if TYPE_CHECKING:
@@ -103,8 +104,12 @@ def _body(connection: Connection, make_policy: PolicyFactory, hands: int, settin
         with speaking:
             connection.send(what)
 
+    reported = itertools.count(1)
+
     def report(job: Job, outcome: Outcome) -> None:
         say(Ended(result_of(job, outcome)))
+        if next(reported) == hands:
+            settle()
 
     def watch() -> None:
         while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,7 @@ from typing import Any, Final
 from toolverse.errors import MissingDependencyError
 from toolverse.rollout.crews.pool import Ended, Lost, share_out, shares
 from toolverse.rollout.crews.settings import CrewSettings
-from toolverse.rollout.crews.workers import Inbox, Outcome, Workers, result_of
+from toolverse.rollout.crews.workers import Inbox, Outcome, Workers, result_of, settle
 from toolverse.rollout.jobs import Failed, Job, PolicyFactory, Result
 
 _MOMENT_S: Final = 0.5
@@ -120,6 +121,7 @@ class _Hands:
 
     def __init__(self, make_policy: PolicyFactory, hands: int, settings: CrewSettings) -> None:
         self._inbox = Inbox()
+        self._hands, self._reported = hands, itertools.count(1)
         self._ended: dict[int, Future[Ended]] = {}
         self._workers = Workers(hands, self._inbox.get, self._inbox.put, self._report, make_policy, settings)
         threading.Thread(target=self._watch, args=(settings.stall_s,), daemon=True).start()
@@ -134,6 +136,8 @@ class _Hands:
 
     def _report(self, job: Job, outcome: Outcome) -> None:
         self._ended.pop(job.index).set_result(Ended(result_of(job, outcome)))
+        if next(self._reported) == self._hands:
+            settle()
 
     def _watch(self, stall_s: float) -> None:
         while True:

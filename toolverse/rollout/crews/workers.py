@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import queue
 import threading
 import time
@@ -53,6 +54,17 @@ class Inbox:
             asking: Future[Job | None] = Future()
             self._asking.append(asking)
         return waiting.result(asking)
+
+
+def settle() -> None:
+    """In a process of the workers' own, once their worlds are open: what there is now will stay.
+
+    The passes of the garbage collector through 256 open worlds were a third of what their episodes cost. What an episode leaves
+    behind is freed by counting references; cycles are rare, and looked for less often.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 class Aside:
