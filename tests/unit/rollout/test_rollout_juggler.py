@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from rollout_stub import Stub, completion
 from rollout_toys import Corridor, OpenCorridor
 
 from toolverse import waiting
@@ -17,8 +18,9 @@ from toolverse.rollout import play
 from toolverse.rollout.collect import collect
 from toolverse.rollout.crews import CrewSettings, processes, threads
 from toolverse.rollout.crews.juggler import Juggler, Stopped
+from toolverse.rollout.endpoint import EndpointSettings
 from toolverse.rollout.jobs import Failed, Job, Played, Result
-from toolverse.rollout.policies import ExpertPolicy, NoisyExpert
+from toolverse.rollout.policies import EndpointFactory, ExpertPolicy, NoisyExpert
 from toolverse.rollout.tokens import TokenTrajectory
 
 NOISY = partial(NoisyExpert, 0.5)
@@ -143,6 +145,25 @@ def test_an_error_is_retried_in_a_fresh_world(gate: Any, times: int) -> None:
         [] if times == 1 else [("error", "ServerError: the server is gone")]
     )
     assert OpenCorridor.closed.count(1) >= times
+
+
+def test_requests_to_a_model_are_waited_for_together_in_one_thread(gate: Any) -> None:
+    together = threading.Barrier(12)
+
+    def answer(n: int, body: dict[str, Any]) -> dict[str, Any]:
+        if n < together.parties:
+            together.wait(30)
+        return completion("right")
+
+    gate(lambda env: None)
+    with Stub(answer).running() as stub:
+        factory = EndpointFactory(EndpointSettings(url=stub.url, model="m"))
+        try:
+            results = list(threads(jobs(12), factory, CrewSettings(workers=12, stall_s=60)))
+        finally:
+            factory.close()
+    assert all(isinstance(result, Played) and result.trajectory.success for result in results)
+    assert len(OpenCorridor.seen) == 1
 
 
 class Thoughtful(ExpertPolicy):
