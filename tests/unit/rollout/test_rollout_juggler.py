@@ -1,6 +1,7 @@
 """Episodes that wait openly share one thread: the same episodes, and the same promises, as in a thread each."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -12,6 +13,7 @@ from rollout_stub import Stub, completion
 from rollout_toys import Corridor, OpenCorridor
 
 from toolverse import waiting
+from toolverse.envs.lookup import make_chat_env
 from toolverse.errors import ServerError
 from toolverse.mcp import loop
 from toolverse.rollout import play
@@ -188,10 +190,11 @@ def test_what_does_not_say_how_it_waits_has_a_thread_of_its_own(gate: Any) -> No
 
 def test_leaving_early_ends_the_episodes_where_they_wait(gate: Any) -> None:
     never: Future[None] = Future()
-    ended = threading.Semaphore(0)
+    begun, ended = threading.Semaphore(0), threading.Semaphore(0)
 
     def wait(env: OpenCorridor) -> None:
         if env._outer_seed:
+            begun.release()
             try:
                 waiting.result(never)
             except Stopped:
@@ -201,6 +204,7 @@ def test_leaving_early_ends_the_episodes_where_they_wait(gate: Any) -> None:
     gate(wait)
     results = threads(jobs(8), ExpertPolicy, CrewSettings(workers=4, stall_s=60))
     first = next(results)
+    assert all(begun.acquire(timeout=10) for _ in range(3))
     results.close()  # type: ignore[attr-defined]
     assert first.job.seed == 0
     assert all(ended.acquire(timeout=10) for _ in range(3))
@@ -239,6 +243,23 @@ def test_work_that_breaks_ends_alone_and_is_shown(monkeypatch: pytest.MonkeyPatc
     juggler.close()
     assert after.result(10) == "went on"
     assert [str(error.exc_value) for error in shown] == ["of its own"]
+
+
+def test_mcp_episodes_over_both_transports_are_those_played_alone() -> None:
+    def job(index: int, transport: str) -> Job:
+        settings = {"servers": ["people"], "transport": transport, "max_turns": 4}
+        return Job(index, "toolverse/MCP-v0", seed=index // 2, settings=settings)
+
+    mixed = [job(0, "in_process"), job(1, "stdio"), job(2, "stdio"), job(3, "in_process")]
+    together = list(threads(mixed, ExpertPolicy, CrewSettings(workers=3, stall_s=120)))
+    assert all(isinstance(result, Played) and result.trajectory.success for result in together)
+    found = episodes(iter(together))
+    with contextlib.closing(make_chat_env("MCP", servers=["people"], max_turns=4)) as env:
+        alone = [
+            Played(one, play(env, ExpertPolicy(), seed=one.seed, metadata={"job": one.index, "attempt": 0}))
+            for one in mixed
+        ]
+    assert found == episodes(iter(alone))
 
 
 def test_an_episode_alone_is_the_same_as_in_a_crew() -> None:

@@ -286,10 +286,8 @@ class Workers:
         return [Ended(result, worn=True)]
 
     def _dismiss(self, worker: Worker) -> None:
-        piece = self._crew.pop(worker)
-        # What hangs in a thread of its own can't be ended.
-        if not worker.aside.busy:
-            self._juggler.stop(piece)
+        # What it does in a thread of its own can't be ended; it leaves when that has.
+        self._juggler.stop(self._crew.pop(worker))
 
     def dismiss(self) -> None:
         """No more episodes; none is waited for."""
