@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import shutil
 import subprocess
@@ -36,6 +37,7 @@ from toolverse.rollout.tokens import TokenTrajectory, TokenTurn, TurnTokens, sam
 ROOT = Path(__file__).resolve().parents[2]
 ENV = "rollout_toys:test/Corridor-v0"
 TURNS = 40
+TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Pacing:
@@ -113,40 +115,51 @@ class Asking:
         return '<tool_call>\n{"name": "people__find_teams", "arguments": {"department": "I"}}\n</tool_call>'
 
 
-def concurrency(episodes: int = 256, delay_s: float = 0.05, rounds: int = 3) -> dict[str, float]:
-    """Episodes on MCP servers whose every call takes `delay_s`, all at a time: of 10 turns and of 40 (a long task), in one
-    process and shared by one process per CPU.
+def spent() -> tuple[float, float]:
+    """User and system seconds of this process and of its children that run (of these on Linux only)."""
+    user, system = os.times()[:2]
+    for child in multiprocessing.active_children():
+        stat = Path(f"/proc/{child.pid}/stat")
+        if stat.exists():
+            fields = stat.read_text().rpartition(")")[2].split()
+            user, system = user + int(fields[11]) / TICKS, system + int(fields[12]) / TICKS
+    return user, system
 
-    What a further round of episodes takes (the first one opens the worlds) against the ideal: the delays themselves. The floor
-    of this machine is the CPU time that the round took, spread over all that can run at a time (one core for one process):
-    below it, no scheduling helps.
+
+def concurrency(episodes: int = 256, delay_s: float = 0.05, rounds: int = 3) -> dict[str, float]:
+    """Episodes on MCP servers whose every call takes `delay_s`, always so many at a time: of 10 turns and of 40 (a long task),
+    in one process and shared by one process per CPU.
+
+    A round is as many episodes as are played at a time, over `rounds` rounds. Two rounds before (processes start, worlds open)
+    and one after (not all workers are busy any more) do not count. The ideal is the delays themselves. The floor of this machine
+    is the CPU time that a round took, spread over all that can run at a time (one core for one process): below it, no
+    scheduling helps.
     """
     world = make_chat_env("MCP", servers=["people"])
     world.reset(seed=0)
     task = world.unwrapped.task.model_dump(mode="json")  # type: ignore[attr-defined]
     world.close()
 
-    def measured(crew: Crew, turns: int, n: int) -> tuple[float, float, float]:
-        """Wall, user and system seconds of `n` rounds."""
+    def measured(crew: Crew, turns: int) -> list[float]:
+        """Wall, user and system seconds of a round."""
         settings = {"max_turns": turns, "delay_s": delay_s, "servers": ["people"]}
-        work = [Job(i, "rollout_toys:test/SlowMcp-v0", 0, settings, {"task": task}) for i in range(episodes * n)]
-        started, before = time.monotonic(), os.times()
-        played = list(crew(work, Asking, CrewSettings(workers=episodes)))
-        wall, after = time.monotonic() - started, os.times()
-        assert sum(isinstance(result, Played) and len(result.trajectory.turns) == turns for result in played) == len(
-            work
-        )
-        user, system = (sum(after[i] - before[i] for i in (kind, kind + 2)) for kind in (0, 1))
-        return wall, user, system
+        work = [
+            Job(i, "rollout_toys:test/SlowMcp-v0", 0, settings, {"task": task}) for i in range(episodes * (rounds + 3))
+        ]
+        marks: list[tuple[float, ...]] = []
+        for count, result in enumerate(crew(work, Asking, CrewSettings(workers=episodes)), start=1):
+            assert isinstance(result, Played)
+            assert len(result.trajectory.turns) == turns
+            if count in (2 * episodes, (2 + rounds) * episodes):
+                marks.append((time.monotonic(), *spent()))
+        return [(after - before) / rounds for before, after in zip(*marks, strict=True)]
 
     out: dict[str, float] = {}
     for turns in (10, 40):
         for name, crew, cores in (("threads", threads, 1), ("processes", processes, os.cpu_count() or 1)):
-            first, all_of_them = (measured(crew, turns, n) for n in (1, rounds))
-            wall, user, system = ((b - a) / (rounds - 1) for a, b in zip(first, all_of_them, strict=True))
+            wall, user, system = measured(crew, turns)
             ideal, count = turns * delay_s, episodes * turns
             out |= {
-                f"{turns} turns, {name}: opening the worlds, s": first[0] - wall,
                 f"{turns} turns, {name}: a round, s (ideal {ideal:g})": wall,
                 f"{turns} turns, {name}: user ms per turn": user / count * 1e3,
                 f"{turns} turns, {name}: system ms per turn": system / count * 1e3,
