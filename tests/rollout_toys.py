@@ -1,12 +1,15 @@
 """Small stand-ins for rollout tests: a tokenizer whose merges depend on the neighbours, templates, scripted samplers."""
 
+from __future__ import annotations
+
+import asyncio
 import os
 import re
 import signal
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import gymnasium
 
@@ -174,13 +177,40 @@ if "test/Corridor-v0" not in gymnasium.registry:
     gymnasium.register("test/Corridor-v0", entry_point="rollout_toys:Corridor")
 
 
+class OpenCorridor(Corridor):
+    """A corridor that waits openly: for as long as `gate` says in each step. `seen` collects the threads that stepped it."""
+
+    waits_openly = True
+    gate: Callable[[OpenCorridor], None] | None = None
+    seen: ClassVar[set[int]] = set()
+    closed: ClassVar[list[int]] = []
+
+    def _act(self, command: str) -> Outcome:
+        self.seen.add(threading.get_ident())
+        if OpenCorridor.gate is not None:
+            OpenCorridor.gate(self)
+        return super()._act(command)
+
+    def close(self) -> None:
+        self.closed.append(self._outer_seed or 0)
+        super().close()
+
+
+if "test/OpenCorridor-v0" not in gymnasium.registry:
+    gymnasium.register("test/OpenCorridor-v0", entry_point="rollout_toys:OpenCorridor")
+
+
 def slow_mcp(*, delay_s: float, **settings: Any) -> gymnasium.Env[str, str]:
     """MCP servers that answer each call after `delay_s`: a remote tool, without the remote."""
     from toolverse.envs.mcp.env import McpEnv
+    from toolverse.mcp import loop
 
     class SlowMcp(McpEnv):
+        waits_openly = True
+
         def _call(self, call: ToolCall) -> Outcome:
-            time.sleep(delay_s)
+            # Where a session waits for its server.
+            loop.run(asyncio.sleep(delay_s))
             return super()._call(call)
 
     return SlowMcp(**settings)

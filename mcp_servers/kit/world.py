@@ -26,6 +26,8 @@ from toolverse.errors import InvalidInputError, SnapshotError
 
 SNAPSHOT_VERSION = 1
 
+_TEXT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
@@ -38,7 +40,7 @@ class CallResult:
     @property
     def text(self) -> str:
         """The content as compact JSON: what an agent reads."""
-        return json.dumps(self.content, separators=(",", ":"), ensure_ascii=False)
+        return _TEXT.encode(self.content)
 
 
 class World:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import shutil
 import subprocess
@@ -17,7 +18,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from threading import Thread
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -37,6 +37,7 @@ from toolverse.rollout.tokens import TokenTrajectory, TokenTurn, TurnTokens, sam
 ROOT = Path(__file__).resolve().parents[2]
 ENV = "rollout_toys:test/Corridor-v0"
 TURNS = 40
+TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Pacing:
@@ -105,6 +106,7 @@ class Asking:
     """One and the same question, again and again."""
 
     name = "asking"
+    waits_openly = True
 
     def begin(self, env: Any, seed: int) -> None:
         pass
@@ -113,50 +115,57 @@ class Asking:
         return '<tool_call>\n{"name": "people__find_teams", "arguments": {"department": "I"}}\n</tool_call>'
 
 
-def concurrency(episodes: int = 256, turns: int = 10, delay_s: float = 0.05, rounds: int = 3) -> dict[str, float]:
-    """Episodes on MCP servers whose every call takes `delay_s`, all at a time, in threads of one process and shared by one
-    process per CPU.
+def spent() -> tuple[float, float]:
+    """User and system seconds of this process and of its children that run (of these on Linux only)."""
+    user, system = os.times()[:2]
+    for child in multiprocessing.active_children():
+        stat = Path(f"/proc/{child.pid}/stat")
+        if stat.exists():
+            fields = stat.read_text().rpartition(")")[2].split()
+            user, system = user + int(fields[11]) / TICKS, system + int(fields[12]) / TICKS
+    return user, system
 
-    What a further round of episodes takes (the first one opens the worlds) against the ideal: the delays themselves. CPU time
-    is of all processes; what it comes to, spread over all cores, is the floor of this machine: below it, no scheduling helps.
-    Beside it what threads take that do nothing but wait.
+
+def concurrency(episodes: int = 256, delay_s: float = 0.05, rounds: int = 3) -> dict[str, float]:
+    """Episodes on MCP servers whose every call takes `delay_s`, always so many at a time: of 10 turns and of 40 (a long task),
+    in one process and shared by one process per CPU.
+
+    A round is as many episodes as are played at a time, over `rounds` rounds. Two rounds before (processes start, worlds open)
+    and one after (not all workers are busy any more) do not count. The ideal is the delays themselves. The floor of this machine
+    is the CPU time that a round took, spread over all that can run at a time (one core for one process): below it, no
+    scheduling helps.
     """
     world = make_chat_env("MCP", servers=["people"])
     world.reset(seed=0)
     task = world.unwrapped.task.model_dump(mode="json")  # type: ignore[attr-defined]
-    settings = {"max_turns": turns, "delay_s": delay_s, "servers": ["people"]}
+    world.close()
 
-    def measured(function: Callable[[], None]) -> tuple[float, float]:
-        started, cpu_started = time.monotonic(), sum(os.times()[:4])
-        function()
-        return time.monotonic() - started, sum(os.times()[:4]) - cpu_started
+    def measured(crew: Crew, turns: int) -> list[float]:
+        """Wall, user and system seconds of a round."""
+        settings = {"max_turns": turns, "delay_s": delay_s, "servers": ["people"]}
+        work = [
+            Job(i, "rollout_toys:test/SlowMcp-v0", 0, settings, {"task": task}) for i in range(episodes * (rounds + 3))
+        ]
+        marks: list[tuple[float, ...]] = []
+        for count, result in enumerate(crew(work, Asking, CrewSettings(workers=episodes)), start=1):
+            assert isinstance(result, Played)
+            assert len(result.trajectory.turns) == turns
+            if count in (2 * episodes, (2 + rounds) * episodes):
+                marks.append((time.monotonic(), *spent()))
+        return [(after - before) / rounds for before, after in zip(*marks, strict=True)]
 
-    def play_rounds(crew: Crew, n: int) -> None:
-        work = [Job(i, "rollout_toys:test/SlowMcp-v0", 0, settings, {"task": task}) for i in range(episodes * n)]
-        played = list(crew(work, Asking, CrewSettings(workers=episodes)))
-        assert sum(isinstance(result, Played) for result in played) == len(work)
-
-    def waiting() -> None:
-        crew = [Thread(target=lambda: [time.sleep(delay_s) for _ in range(turns)]) for _ in range(episodes)]
-        for thread in crew:
-            thread.start()
-        for thread in crew:
-            thread.join()
-
-    ideal = turns * delay_s
-    out = {"ideal, s": ideal, "threads that only wait, s": median(measured(waiting)[0] for _ in range(3))}
-    for name, crew in {"threads": threads, "processes": processes}.items():
-        (first, first_cpu), (all_of_them, all_cpu) = (
-            measured(lambda n=n, c=crew: play_rounds(c, n)) for n in (1, rounds)
-        )
-        wall, used = (all_of_them - first) / (rounds - 1), (all_cpu - first_cpu) / (rounds - 1)
-        out |= {
-            f"{name}: opening the worlds, s": first - wall,
-            f"{name}: a round, s": wall,
-            f"{name}: CPU per turn, ms": used / episodes / turns * 1e3,
-            f"{name}: ratio to the ideal": wall / ideal,
-            f"{name}: ratio to this machine's floor": wall / max(ideal, used / (os.cpu_count() or 1)),
-        }
+    out: dict[str, float] = {}
+    for turns in (10, 40):
+        for name, crew, cores in (("threads", threads, 1), ("processes", processes, os.cpu_count() or 1)):
+            wall, user, system = measured(crew, turns)
+            ideal, count = turns * delay_s, episodes * turns
+            out |= {
+                f"{turns} turns, {name}: a round, s (ideal {ideal:g})": wall,
+                f"{turns} turns, {name}: user ms per turn": user / count * 1e3,
+                f"{turns} turns, {name}: system ms per turn": system / count * 1e3,
+                f"{turns} turns, {name}: floor of this machine, s": max(ideal, (user + system) / cores),
+                f"{turns} turns, {name}: ratio to the ideal": wall / ideal,
+            }
     return out
 
 
@@ -235,7 +244,7 @@ def _browse(page: Path, folder: Path) -> float | None:
 
 SECTIONS: dict[str, tuple[str, Callable[[], dict[str, float]]]] = {
     "overhead": ("overhead per turn, us (CPU)", overhead_per_turn),
-    "concurrency": ("256 MCP episodes at a time, 10 turns of a 50 ms tool", concurrency),
+    "concurrency": ("256 MCP episodes at a time, a tool of 50 ms", concurrency),
     "crossing": ("per episode across processes, ms (wall)", per_episode),
     "page": ("tokens and page", tokens_and_page),
 }
@@ -250,7 +259,7 @@ def main() -> None:
     for title, rows in results.items():
         print(title)
         for name, value in rows.items():
-            print(f"  {name:<55} {value:10.3f}")
+            print(f"  {name:<60} {value:10.3f}")
     if given.json:
         print(json.dumps(results))
 

@@ -119,6 +119,8 @@ class ChatEnv(gymnasium.Env[str, str], abc.ABC):
     keys: ClassVar[Mapping[str, str]] = {}
     """For people who play: single keys, as a terminal sends them, that stand for messages."""
     snapshot_kind: SnapshotKind = "native"
+    waits_openly: ClassVar[bool] = False
+    """See `toolverse.waiting`."""
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 (Gymnasium's own convention)
 
     def __init__(

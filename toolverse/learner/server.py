@@ -124,8 +124,13 @@ class ServerSampler:
         drawn = uniforms(self.seed, self._episodes[list(indices)], self._turns[list(indices)])
         seeds = (drawn * 2**31).astype(np.int64).tolist()
         self._turns[list(indices)] += 1
-        with ThreadPoolExecutor(min(len(indices), self.endpoint.settings.max_concurrency)) as pool:
-            answers = list(pool.map(self._ask, [self._paths[i] for i in indices], seeds))
+        paths = [self._paths[i] for i in indices]
+        if len(paths) == 1:
+            # Asked from here, so that whoever else plays in this thread goes on.
+            answers = [self._ask(paths[0], seeds[0])]
+        else:
+            with ThreadPoolExecutor(min(len(paths), self.endpoint.settings.max_concurrency)) as pool:
+                answers = list(pool.map(self._ask, paths, seeds))
         return [
             self._reply(i, context, restart, answer)
             for i, (context, restart), answer in zip(indices, contexts, answers, strict=True)
@@ -186,6 +191,8 @@ class ServerPolicy:
 
     What an episode draws is a function of the sampler's seed and the episode's own: the worker that plays it does not matter.
     """
+
+    waits_openly = True
 
     def __init__(self, factory: ServerPolicies) -> None:
         self.name, self._factory = "policy", factory

@@ -1,7 +1,9 @@
-"""One background event loop for all server sessions of a process.
+"""The event loops that server sessions live on.
 
 An SDK connection must be entered and left in the same task, and a Gymnasium `step` is synchronous. So connections
-live in one daemon thread's event loop, started on first use, and both faces of a session hand their coroutines to it.
+live in one daemon thread's event loop, started on first use, and both faces of a session hand their coroutines to it. A thread
+that episodes share (`toolverse.waiting`) has a loop of its own: what is opened there stays there, and a call costs no change of
+threads.
 """
 
 from __future__ import annotations
@@ -15,11 +17,13 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
+from toolverse import waiting
+
 T = TypeVar("T")
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
-_closers: dict[int, Callable[[], Awaitable[None]]] = {}
+_closers: dict[int, tuple[asyncio.AbstractEventLoop, Callable[[], Awaitable[None]]]] = {}
 
 EXIT_TIMEOUT_S = 10.0
 """How long the exit of the interpreter waits for open sessions; what is left then, the warden ends."""
@@ -44,13 +48,21 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
     loop.run_forever()
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the background loop and wait for it. Ctrl-C cancels it.
+def home() -> asyncio.AbstractEventLoop:
+    """The loop for what is opened in this thread: its own if episodes share it, else the background loop."""
+    shared = waiting.shared()
+    return background() if shared is None else shared.loop
+
+
+def run(work: Coroutine[Any, Any, T], on: asyncio.AbstractEventLoop | None = None) -> T:
+    """Run a coroutine on a loop (default: `home()`) and wait for it, openly (`toolverse.waiting`). Ctrl-C cancels it.
 
     Raises:
-        RuntimeError: called on the background loop itself, which would wait for ever.
+        RuntimeError: called on the loop itself, which would wait for ever.
     """
-    loop = background()
+    loop, shared = on or home(), waiting.shared()
+    if shared is not None and shared.loop is loop:
+        return shared.run(work)
     if _running() is loop:
         work.close()
         raise RuntimeError("a synchronous call on the session loop would wait for itself; use the asynchronous face")
@@ -65,16 +77,16 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     job = _Job(work, deliver)
     loop.call_soon_threadsafe(job.start)
     try:
-        return done.result()
+        return waiting.result(done)
     except BaseException:
         if not done.done():
             loop.call_soon_threadsafe(job.cancel)
         raise
 
 
-async def arun(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the background loop and await it from any asyncio loop. Cancellation reaches it."""
-    loop, here = background(), asyncio.get_running_loop()
+async def arun(work: Coroutine[Any, Any, T], on: asyncio.AbstractEventLoop | None = None) -> T:
+    """Run a coroutine on a loop (default: `home()`) and await it from any asyncio loop. Cancellation reaches it."""
+    loop, here = on or home(), asyncio.get_running_loop()
     if here is loop:
         return await work
     done: asyncio.Future[T] = here.create_future()
@@ -138,8 +150,8 @@ def _running() -> asyncio.AbstractEventLoop | None:
 
 
 def close_at_exit(key: int, close: Callable[[], Awaitable[None]]) -> None:
-    """Have `close` awaited on the loop when the interpreter exits, unless `forget(key)` comes first."""
-    _closers[key] = close
+    """Have `close` awaited on the running loop when the interpreter exits, unless `forget(key)` comes first."""
+    _closers[key] = asyncio.get_running_loop(), close
 
 
 def forget(key: int) -> None:
@@ -147,14 +159,15 @@ def forget(key: int) -> None:
     _closers.pop(key, None)
 
 
-async def _close_all() -> None:
-    await asyncio.gather(*(close() for close in list(_closers.values())), return_exceptions=True)
+async def _close_all(on: asyncio.AbstractEventLoop) -> None:
+    closing = [close() for loop, close in list(_closers.values()) if loop is on]
+    await asyncio.gather(*closing, return_exceptions=True)
 
 
 def _at_exit() -> None:
-    if _loop is not None and _closers:
-        future = asyncio.run_coroutine_threadsafe(_close_all(), _loop)
-        concurrent.futures.wait([future], timeout=EXIT_TIMEOUT_S)
+    loops = {loop for loop, _ in _closers.values() if loop.is_running()}
+    closing = [asyncio.run_coroutine_threadsafe(_close_all(loop), loop) for loop in loops]
+    concurrent.futures.wait(closing, timeout=EXIT_TIMEOUT_S)
 
 
 def _after_fork() -> None:

@@ -46,10 +46,14 @@ def failed(text: str) -> ToolResult:
     return ToolResult(text=text, is_error=True)
 
 
+# Kept: `json.dumps` makes an encoder anew for settings that are not its defaults.
+_SENDABLE = json.JSONEncoder(allow_nan=False, ensure_ascii=False)
+
+
 def unsendable(arguments: Mapping[str, Any]) -> ToolResult | None:
     """The refusal of arguments that no wire carries (a lone surrogate, NaN): found there, they end the connection."""
     try:
-        json.dumps(arguments, allow_nan=False, ensure_ascii=False).encode()
+        _SENDABLE.encode(arguments).encode()
     except (ValueError, TypeError, RecursionError) as error:
         return failed(f"The arguments can't be sent as JSON ({type(error).__name__}).")
     return None

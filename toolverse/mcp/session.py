@@ -61,6 +61,7 @@ class Session:
         self._listing: Listing | None = None
         self._validators: dict[str, OutputValidator | None] = {}
         self._pid = os.getpid()
+        self._opened_on = loop.home()
 
     @classmethod
     def open(cls, config: ServerConfig, server: Any = None, *, environ: Mapping[str, str] | None = None) -> Self:
@@ -75,12 +76,14 @@ class Session:
             ServerError: the server can't be started or reached, or botches the opening exchange.
             ServerTimeoutError: it does not answer within `start_timeout_s`.
         """
-        return loop.run(cls(config, server, environ=environ)._open())
+        session = cls(config, server, environ=environ)
+        return loop.run(session._open(), session._home)
 
     @classmethod
     async def aopen(cls, config: ServerConfig, server: Any = None, *, environ: Mapping[str, str] | None = None) -> Self:
         """`open`, awaited."""
-        return await loop.arun(cls(config, server, environ=environ)._open())
+        session = cls(config, server, environ=environ)
+        return await loop.arun(session._open(), session._home)
 
     def call(
         self, tool: str, arguments: Mapping[str, Any] | None = None, *, timeout_s: float | None = None
@@ -91,21 +94,21 @@ class Session:
             ServerTimeoutError: no answer within `timeout_s` (default: the configuration's); the session stays usable.
             ServerClosedError: the connection is gone.
         """
-        return loop.run(self._call(tool, arguments, timeout_s))
+        return loop.run(self._call(tool, arguments, timeout_s), self._home)
 
     async def acall(
         self, tool: str, arguments: Mapping[str, Any] | None = None, *, timeout_s: float | None = None
     ) -> ToolResult:
         """`call`, awaited."""
-        return await loop.arun(self._call(tool, arguments, timeout_s))
+        return await loop.arun(self._call(tool, arguments, timeout_s), self._home)
 
     def tools(self, *, refresh: bool = False) -> Listing:
         """What the server offers; asked once, and again after the server said that its list has changed."""
-        return loop.run(self._list(refresh))
+        return loop.run(self._list(refresh), self._home)
 
     async def atools(self, *, refresh: bool = False) -> Listing:
         """`tools`, awaited."""
-        return await loop.arun(self._list(refresh))
+        return await loop.arun(self._list(refresh), self._home)
 
     def read(self, uri: str) -> str:
         """The text of a resource.
@@ -113,21 +116,21 @@ class Session:
         Raises:
             ServerError: there is no such resource, or it holds no text.
         """
-        return loop.run(self._read(uri))
+        return loop.run(self._read(uri), self._home)
 
     async def aread(self, uri: str) -> str:
         """`read`, awaited."""
-        return await loop.arun(self._read(uri))
+        return await loop.arun(self._read(uri), self._home)
 
     def close(self) -> None:
         """End the connection and, for stdio, the server with everything in its process group. Twice is fine."""
         if self._pid == os.getpid():
-            loop.run(self._close())
+            loop.run(self._close(), self._home)
 
     async def aclose(self) -> None:
         """`close`, awaited."""
         if self._pid == os.getpid():
-            await loop.arun(self._close())
+            await loop.arun(self._close(), self._home)
 
     def __enter__(self) -> Self:
         return self
@@ -167,7 +170,12 @@ class Session:
         """The server's own instructions: untrusted text, without invisible characters and secrets."""
         return self._redact.text(clean_text(self._require_peer().instructions))
 
-    # --- on the background loop -------------------------------------------------------------------------------------
+    @property
+    def _home(self) -> asyncio.AbstractEventLoop:
+        # After a fork the loop is another process's; the error about that is raised on one of ours.
+        return self._opened_on if self._pid == os.getpid() else loop.home()
+
+    # --- on the session's loop -------------------------------------------------------------------------------------
 
     async def _open(self) -> Self:
         launch = self.config.launch(self._environ)

@@ -16,6 +16,7 @@ class RandomCallsPolicy:
     """Random calls that keep to the schemas of the tools on offer, then some value that was seen as the answer."""
 
     name = "random"
+    waits_openly = True
 
     def __init__(self, calls: int = RANDOM_CALLS) -> None:
         self._calls = calls

@@ -14,19 +14,21 @@ One `Endpoint` is shared by all episodes: its connections, its limit on requests
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 
 from toolverse.envs.base import ChatEnv, derive_seed
 from toolverse.envs.messages import PARSERS, write_calls
 from toolverse.errors import InvalidInputError, ServerError
+from toolverse.mcp import loop
 from toolverse.rollout.episode import Reply
 from toolverse.rollout.tokens import TurnTokens, continue_ids
 from toolverse.rollout.wire import (
@@ -44,6 +46,8 @@ from toolverse.types import JSON, ToolCall
 
 if TYPE_CHECKING:
     import httpx
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -113,32 +117,33 @@ class ContextFullError(ServerError):
 
 
 class Endpoint:
-    """Connections to one server. Thread-safe.
+    """Connections to one server, for any number of threads: requests are made on the background event loop of
+    `toolverse.mcp.loop`, and whoever asks waits openly (`toolverse.waiting`).
 
     `counts` says what happened: `requests`, `answers`, `retries`, `retry_<problem>`, `failures`, `prompt_tokens`,
     `completion_tokens`, `bad_tool_calls`, `cut_messages`.
 
     Args:
         transport: an httpx transport, for tests and proxies.
-        sleep: waits between tries.
+        sleep: awaited between tries.
     """
 
     def __init__(
         self,
         settings: EndpointSettings,
         *,
-        transport: httpx.BaseTransport | None = None,
-        sleep: Any = time.sleep,
+        transport: httpx.AsyncBaseTransport | None = None,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         import httpx
 
         self.settings = settings
         self.counts: Counter[str] = Counter()
         self._lock = threading.Lock()
-        self._slots = threading.BoundedSemaphore(settings.max_concurrency)
+        self._slots = asyncio.BoundedSemaphore(settings.max_concurrency)
         self._sleep = sleep
         key = os.environ.get(settings.api_key_env)
-        self._client = httpx.Client(
+        self._client = httpx.AsyncClient(
             base_url=settings.url.rstrip("/") + "/",
             headers={"Authorization": f"Bearer {key}"} if key else {},
             timeout=httpx.Timeout(settings.stall_s, connect=settings.connect_s, pool=None),
@@ -151,7 +156,11 @@ class Endpoint:
             self.counts[what] += n
 
     def close(self) -> None:
-        self._client.close()
+        self._run(self._client.aclose())
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        # Not on the loop of a shared thread: connections are kept from episode to episode, wherever those are played.
+        return loop.run(work, loop.background())
 
     def ask(self, messages: Sequence[Mapping[str, JSON]], tools: Sequence[JSON], *, seed: int | None = None) -> Answer:
         """One chat completion, with retries.
@@ -176,7 +185,7 @@ class Endpoint:
             logprobs=chosen.logprobs,
             stream=chosen.stream,
         )
-        return self._send("chat/completions", body, seed)
+        return self._run(self._send("chat/completions", body, seed))
 
     def complete(
         self, prompt_ids: Sequence[int], *, model: str = "", stop_ids: Sequence[int] = (), seed: int | None = None
@@ -206,7 +215,7 @@ class Endpoint:
             sampling={**sampling, **chosen.sampling},
             max_tokens=chosen.max_tokens,
         )
-        return self._send("completions", body, seed)
+        return self._run(self._send("completions", body, seed))
 
     def command(self, path: str, body: Mapping[str, JSON]) -> str:
         """One request that is no question to the model (loading an adapter, say); returns the server's text.
@@ -217,7 +226,7 @@ class Endpoint:
         import httpx
 
         try:
-            response = self._client.post(path, json=dict(body))
+            response = self._run(self._client.post(path, json=dict(body)))
         except httpx.RequestError as error:
             raise ServerError(f"{type(error).__name__}: {error}", where=f"{self.settings.url}/{path}") from error
         if response.status_code != 200:
@@ -226,15 +235,15 @@ class Endpoint:
             )
         return response.text
 
-    def _send(self, path: str, body: Mapping[str, JSON], seed: int | None) -> Answer:
+    async def _send(self, path: str, body: Mapping[str, JSON], seed: int | None) -> Answer:
         # ensure_ascii: a lone surrogate in what a model said must not fail here.
         content = json.dumps(body).encode("ascii")
         jitter = random.Random(seed if seed is not None else len(content))
         problem: tuple[Problem, str] = ("connection", "")
         for attempt in range(self.settings.retries + 1):
-            with self._slots:
+            async with self._slots:
                 self.count("requests")
-                outcome = self._try(path, content)
+                outcome = await self._try(path, content)
             if isinstance(outcome, Answer):
                 self._count_answer(outcome)
                 return outcome
@@ -246,7 +255,7 @@ class Endpoint:
             backoff = min(self.settings.backoff_max_s, self.settings.backoff_s * 2**attempt) * (
                 0.75 + 0.5 * jitter.random()
             )
-            self._sleep(backoff if wait is None else min(wait, self.settings.backoff_max_s))
+            await self._sleep(backoff if wait is None else min(wait, self.settings.backoff_max_s))
         self.count("failures")
         raise ServerError(
             f"no usable answer in {self.settings.retries + 1} tries; the last problem: {problem[1]}",
@@ -261,26 +270,26 @@ class Endpoint:
                 self.counts["prompt_tokens"] += answer.usage.prompt
                 self.counts["completion_tokens"] += answer.usage.completion
 
-    def _try(self, path: str, content: bytes) -> Answer | tuple[tuple[Problem, str], float | None]:
+    async def _try(self, path: str, content: bytes) -> Answer | tuple[tuple[Problem, str], float | None]:
         """One request: an answer, or what was wrong and how long the server wants us to wait."""
         import httpx
 
         deadline = time.monotonic() + self.settings.timeout_s
         headers = {"Content-Type": "application/json"}
         try:
-            with self._client.stream("POST", path, content=content, headers=headers) as response:
+            async with self._client.stream("POST", path, content=content, headers=headers) as response:
                 if response.status_code != 200:
-                    return self._refused(response)
+                    return await self._refused(response)
                 kind = response.headers.get("content-type", "")
                 if "text/event-stream" in kind:
                     stream = Stream()
-                    for data in events(response.iter_lines()):
+                    async for data in events(response.aiter_lines()):
                         stream.feed(data)
                         if time.monotonic() > deadline:
                             return ("stall", f"no end after {self.settings.timeout_s:.0f} s"), None
                     return stream.answer()
                 chunks: list[bytes] = []
-                for chunk in response.iter_bytes():
+                async for chunk in response.aiter_bytes():
                     chunks.append(chunk)
                     if time.monotonic() > deadline:
                         return ("stall", f"no end after {self.settings.timeout_s:.0f} s"), None
@@ -292,8 +301,8 @@ class Endpoint:
         except httpx.RequestError as error:
             return ("connection", f"{type(error).__name__}: {error}"), None
 
-    def _refused(self, response: httpx.Response) -> tuple[tuple[Problem, str], float | None]:
-        text = response.read()[:2000].decode("utf-8", "replace")
+    async def _refused(self, response: httpx.Response) -> tuple[tuple[Problem, str], float | None]:
+        text = (await response.aread())[:2000].decode("utf-8", "replace")
         status = response.status_code
         said = f"HTTP {status}: {text[:300]}"
         if status in _AGAIN or status >= 500:
@@ -352,6 +361,8 @@ class EndpointPolicy:
     Tool calls become what the environment's `tools` prompt reads, with their ids, so that results are matched to calls; a call
     that the model wrote as text counts too. Reasoning stays in the message as `reasoning_content` and is not sent back.
     """
+
+    waits_openly = True
 
     def __init__(self, endpoint: Endpoint, *, name: str | None = None, version: str = "") -> None:
         self.name = name or endpoint.settings.model

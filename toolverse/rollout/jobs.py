@@ -91,8 +91,13 @@ class Worlds:
     def __init__(self) -> None:
         self._envs: dict[str, gymnasium.Env[str, str]] = {}
 
+    def __contains__(self, job: Job) -> bool:
+        """Whether the environment for a job has been made."""
+        return _world_of(job) in self._envs
+
     def env(self, job: Job) -> gymnasium.Env[str, str]:
-        key = json.dumps([job.env_id, job.settings], sort_keys=True)
+        """The environment for a job, made if there is none."""
+        key = _world_of(job)
         if key not in self._envs:
             self._envs[key] = make_chat_env(job.env_id, **job.settings)
         return self._envs[key]
@@ -104,12 +109,12 @@ class Worlds:
             env.close()
 
     def play(
-        self, job: Job, make_policy: PolicyFactory, watch: Callable[[Recorder], Callable[[], None]] | None = None
+        self, job: Job, policy: Policy, watch: Callable[[Recorder], Callable[[], None]] | None = None
     ) -> TokenTrajectory:
         """Play a job in this worker's environment for it."""
         return play(
             self.env(job),
-            make_policy(),
+            policy,
             seed=job.seed,
             options=job.options,
             attempt=job.attempt,
@@ -118,3 +123,7 @@ class Worlds:
             token_budget=job.token_budget,
             watch=watch,
         )
+
+
+def _world_of(job: Job) -> str:
+    return json.dumps([job.env_id, job.settings], sort_keys=True)

@@ -24,6 +24,7 @@ class ExpertPolicy:
     """The family's reference agent: knows the hidden state. Gives up where the family has no expert."""
 
     name = "reference"
+    waits_openly = True
 
     def begin(self, env: ChatEnv, seed: int) -> None:
         self._env = env
@@ -36,6 +37,7 @@ class RandomPolicy:
     """A uniformly drawn admissible action, in the format of the environment's prompt kind."""
 
     name = "random"
+    waits_openly = True
 
     def begin(self, env: ChatEnv, seed: int) -> None:
         self._kind = env.prompt_kind
@@ -50,6 +52,7 @@ class NoopPolicy:
     """Does nothing: the floor that every reward must keep at zero. Where tools are offered it claims to be done."""
 
     name = "noop"
+    waits_openly = True
 
     def begin(self, env: ChatEnv, seed: int) -> None:
         self._said = "Done." if env.prompt_kind == "tools" else ""
@@ -60,6 +63,8 @@ class NoopPolicy:
 
 class ScriptedPolicy:
     """Says the given messages in order, then gives up."""
+
+    waits_openly = True
 
     def __init__(self, actions: Sequence[str], name: str = "scripted") -> None:
         self.name = name
@@ -76,6 +81,7 @@ class ChancePolicy:
     """Chance in any world: random calls of the tools on offer where there are tools, random admissible actions elsewhere."""
 
     name = "random"
+    waits_openly = True
 
     def begin(self, env: ChatEnv, seed: int) -> None:
         self._policy: Policy = RandomCallsPolicy() if env.prompt_kind == "tools" else RandomPolicy()
@@ -92,6 +98,8 @@ class NoisyExpert:
     Args:
         noise: probability of a random turn, in [0, 1]; one draw per turn from the episode's seed.
     """
+
+    waits_openly = True
 
     def __init__(self, noise: float) -> None:
         if not 0.0 <= noise <= 1.0:
@@ -141,6 +149,7 @@ class ReplayPolicy:
     """
 
     name = "replay"
+    waits_openly = True
 
     def __init__(self, trajectories: Iterable[Trajectory]) -> None:
         self._recorded: dict[tuple[str, str | None], list[Trajectory]] = {}

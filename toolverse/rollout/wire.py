@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -235,10 +235,10 @@ class Stream:
         return self._answer
 
 
-def events(lines: Iterable[str]) -> Iterator[str]:
+async def events(lines: AsyncIterable[str]) -> AsyncIterator[str]:
     """`data:` of each server-sent event; comments and other fields are skipped, lines of one event are joined."""
     data: list[str] = []
-    for line in lines:
+    async for line in lines:
         if line.startswith("data:"):
             data.append(line[5:].removeprefix(" "))
         elif not line and data:

@@ -115,6 +115,28 @@ def test_warm_ups_are_solved_by_their_reference() -> None:
     env.close()
 
 
+def test_a_row_that_comes_again_begins_alike_and_one_that_was_changed_does_not(cancel: dict[str, Any]) -> None:
+    row, env = task_to_row(task(cancel)), McpEnv()
+    call = str(write_calls([ToolCall(name="calendar.cancel_event", arguments=cancel)]))
+
+    def opening() -> Any:
+        begun = env.reset(seed=0, options={"task": row})
+        env.step(call)
+        return begun
+
+    first = opening()
+    assert opening() == first
+    row["instruction"] = "Cancel it, and be quick."
+    assert opening()[1]["messages"][-1]["content"] == "Cancel it, and be quick."
+    row["env_config_json"] = json.dumps({**SCENE, "max_turns": 1})
+    opening()
+    assert env.is_over, "the scene is read anew"
+    fresh = McpEnv()
+    assert fresh.reset(seed=0, options={"task": row}) == env.reset(seed=0, options={"task": row})
+    env.close()
+    fresh.close()
+
+
 class FakeWorld:
     """Two changed rows, one deleted row and one fact."""
 

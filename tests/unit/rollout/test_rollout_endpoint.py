@@ -1,8 +1,10 @@
 """A server that streams, stalls, returns 429 and 500, malformed JSON and half a tool call: all handled and counted."""
 
+import asyncio
 import json
 import pickle
 import threading
+from collections.abc import AsyncIterator
 from typing import Any
 
 import gymnasium
@@ -22,10 +24,18 @@ from toolverse.types import ToolCall
 BOARD = "######\n#@ $.#\n######"
 
 
+async def no_wait(seconds: float) -> None:
+    """Tries follow one another at once."""
+
+
 def sokoban(script: Script, **settings: Any) -> tuple[TokenTrajectory, Endpoint, Stub, list[float]]:
     waits: list[float] = []
+
+    async def wait(seconds: float) -> None:
+        waits.append(seconds)
+
     with Stub(script).running() as stub:
-        endpoint = Endpoint(EndpointSettings(url=stub.url, model="m", **settings), sleep=waits.append)
+        endpoint = Endpoint(EndpointSettings(url=stub.url, model="m", **settings), sleep=wait)
         env = gymnasium.make("toolverse/Sokoban-v0", level=BOARD, max_turns=5)
         try:
             return play(env, EndpointPolicy(endpoint), seed=3), endpoint, stub, waits
@@ -35,7 +45,7 @@ def sokoban(script: Script, **settings: Any) -> tuple[TokenTrajectory, Endpoint,
 
 def echo(script: Script, **settings: Any) -> tuple[TokenTrajectory, Endpoint, Stub]:
     with Stub(script).running() as stub:
-        endpoint = Endpoint(EndpointSettings(url=stub.url, model="m", **settings), sleep=lambda s: None)
+        endpoint = Endpoint(EndpointSettings(url=stub.url, model="m", **settings), sleep=no_wait)
         try:
             return play(Echo(max_turns=4), EndpointPolicy(endpoint)), endpoint, stub
         finally:
@@ -102,7 +112,7 @@ def test_a_server_that_stays_broken_is_an_error_of_the_infrastructure() -> None:
 
 
 def test_nobody_there_is_retried_and_then_said() -> None:
-    endpoint = Endpoint(EndpointSettings(url="http://127.0.0.1:9/v1", model="m", retries=1), sleep=lambda s: None)
+    endpoint = Endpoint(EndpointSettings(url="http://127.0.0.1:9/v1", model="m", retries=1), sleep=no_wait)
     with pytest.raises(ServerError, match="in 2 tries"):
         endpoint.ask([], [])
     assert endpoint.counts["retry_connection"] == 1
@@ -252,7 +262,14 @@ def test_requests_carry_seeds_that_depend_on_episode_and_turn_only() -> None:
 
 
 def test_event_lines_are_joined_and_comments_skipped() -> None:
-    assert list(events([": ping", "data: a", "data: b", "", "event: x", "data:c"])) == ["a\nb", "c"]
+    async def read() -> list[str]:
+        async def lines() -> AsyncIterator[str]:
+            for line in (": ping", "data: a", "data: b", "", "event: x", "data:c"):
+                yield line
+
+        return [event async for event in events(lines())]
+
+    assert asyncio.run(read()) == ["a\nb", "c"]
     with pytest.raises(WireError, match="no chat completion"):
         read_answer("[]")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,16 @@ class _Play:
     verdict: Verdict | None = None
 
 
+@dataclass(frozen=True)
+class _Script:
+    """What is the same in every episode of a task on a stage. Reading it anew is half of what a reset costs."""
+
+    task: Task
+    stage: Stage
+    toolset: Toolset
+    prompt: Prompt
+
+
 class McpEnv(ChatEnv):
     """Tools of MCP servers, a request, and milestones that say how far it got.
 
@@ -64,6 +75,7 @@ class McpEnv(ChatEnv):
 
     family = "MCP"
     default_prompt = "tools"
+    waits_openly = True
 
     def __init__(
         self,
@@ -106,6 +118,8 @@ class McpEnv(ChatEnv):
         self._stage: Stage | None = None
         self._stage_owner: McpEnv | None = None
         self._play: _Play | None = None
+        self._row: tuple[bytes, Task] | None = None
+        self._script: _Script | None = None
         # Tasks lower max_turns; what a snapshot fits is decided by the settings alone.
         _ = self._spec_hash
 
@@ -125,7 +139,7 @@ class McpEnv(ChatEnv):
         if source is None or isinstance(source, Task):
             return source
         if isinstance(source, Mapping):
-            return task_from_row(source)
+            return self._read(source)
         if source is self._source and self._tasks is not None:
             tasks = self._tasks
         else:
@@ -136,18 +150,34 @@ class McpEnv(ChatEnv):
             raise InvalidInputError("holds no tasks", where=str(source))
         return tasks[seed % len(tasks)]
 
+    def _read(self, row: Mapping[str, Any]) -> Task:
+        """The task of a row. One that comes again (the attempts of a group) is the same object."""
+        if type(row) is not dict:
+            # A lazy row of a table might pickle the table.
+            return task_from_row(row)
+        content = pickle.dumps(row)
+        if self._row is None or self._row[0] != content:
+            self._row = content, task_from_row(row)
+        return self._row[1]
+
     def _start(self, task: Task) -> None:
-        scene = Scene.parse(task.env_config, where=f"task {task.task_id!r}, env_config")
-        stage = self._set_stage(scene)
-        toolset = _chosen(stage.toolset, task)
-        self.max_turns = min(self._limit, scene.max_turns or self._limit)
+        script = self._script
+        if script is not None and script.task is task:
+            stage = self._set_stage(script.stage.scene)
+        else:
+            stage = self._set_stage(Scene.parse(task.env_config, where=f"task {task.task_id!r}, env_config"))
+        if script is None or script.task is not task or script.stage is not stage:
+            toolset = _chosen(stage.toolset, task)
+            policy = "\n\n".join(filter(None, [task.system_prompt or stage.briefing, task.policy]))
+            prompt = text.prompt(self.prompt_kind, policy=policy, toolset=toolset)
+            script = self._script = _Script(task, stage, toolset, prompt)
+        self.max_turns = min(self._limit, stage.scene.max_turns or self._limit)
         referee = Referee(task.milestones, Verifier.from_json(task.verifier), stage.document)
         referee.saw_state()
         waiting = [(turn.after_milestone, turn.text) for turn in task.turns if turn.after_milestone]
-        self._play = _Play(task, toolset, referee, waiting, stage.state_hash())
+        self._play = _Play(task, script.toolset, referee, waiting, stage.state_hash())
         if not self._own_prompt:
-            policy = "\n\n".join(filter(None, [task.system_prompt or stage.briefing, task.policy]))
-            self.prompt = text.prompt(self.prompt_kind, policy=policy, toolset=toolset)
+            self.prompt = script.prompt
 
     def _set_stage(self, scene: Scene) -> Stage:
         """The stage for a scene, at its start: the open one if it fits, else a new one."""

@@ -3,8 +3,8 @@
 All of them give results as they come, one per job, and keep these promises:
 
 - an episode in which nothing happens for `stall_s` is given up and never holds back the others. The turns that were played
-  are kept (truncated, reason "timeout"); a fresh thread takes the hung one's place, and a process (or actor) with a hung
-  thread is replaced once its other episodes have ended;
+  are kept (truncated, reason "timeout"). Where it waits openly (`toolverse.waiting`), its tool call is cancelled; else a fresh
+  thread takes the hung one's place, and a process (or actor) with a hung thread is replaced once its other episodes have ended;
 - a job whose world, server or worker process fails is played again from the start, in a fresh world, `retries` times;
 - leaving the iteration early (Ctrl-C, an error in the caller) starts no further episode and waits for none.
 """

@@ -1,19 +1,19 @@
-"""Episodes in processes of this machine, several threads each."""
+"""Episodes in processes of this machine, several at a time in each."""
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
-import queue
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Final
 
-from toolverse.rollout.crews.in_threads import Outcome, Worker, result_of
 from toolverse.rollout.crews.pool import Ended, Lost, share_out, shares
 from toolverse.rollout.crews.settings import CrewSettings
+from toolverse.rollout.crews.workers import Inbox, Outcome, Workers, result_of, settle
 from toolverse.rollout.jobs import Job, PolicyFactory, Result
 
 if TYPE_CHECKING:
@@ -97,26 +97,28 @@ def _body(connection: Connection, make_policy: PolicyFactory, hands: int, settin
 
     # Ctrl-C goes to the whole terminal group; the parent decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    inbox: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+    inbox = Inbox()
     speaking = threading.Lock()
 
     def say(what: Ended | None) -> None:
         with speaking:
             connection.send(what)
 
+    reported = itertools.count(1)
+
     def report(job: Job, outcome: Outcome) -> None:
         say(Ended(result_of(job, outcome)))
+        if next(reported) == hands:
+            settle()
 
     def watch() -> None:
         while True:
             say(None)
-            for late in [worker for worker in crew if worker.stalled(settings.stall_s)]:
-                if (result := late.give_up(settings)) is not None:
-                    crew[crew.index(late)] = Worker(inbox.get, report, make_policy, 0)
-                    say(Ended(result, worn=True))
+            for ended in workers.give_up_late():
+                say(ended)
             time.sleep(min(_SIGN_OF_LIFE_S, settings.stall_s / 4))
 
-    crew = [Worker(inbox.get, report, make_policy, 0) for _ in range(hands)]
+    workers = Workers(hands, inbox.get, inbox.put, report, make_policy, settings)
     threading.Thread(target=watch, daemon=True).start()
     try:
         while True:

@@ -1,16 +1,18 @@
-"""Episodes on Ray: actors on many machines or on this one, several threads each."""
+"""Episodes on Ray: actors on many machines or on this one, several episodes at a time in each."""
 
 from __future__ import annotations
 
-import queue
+import itertools
+import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from typing import Any, Final
 
 from toolverse.errors import MissingDependencyError
-from toolverse.rollout.crews.in_threads import Outcome, Worker, patience, result_of
 from toolverse.rollout.crews.pool import Ended, Lost, share_out, shares
 from toolverse.rollout.crews.settings import CrewSettings
+from toolverse.rollout.crews.workers import Inbox, Outcome, Workers, result_of, settle
 from toolverse.rollout.jobs import Failed, Job, PolicyFactory, Result
 
 _MOMENT_S: Final = 0.5
@@ -53,7 +55,7 @@ class _Actor:
         self._ray = ray
         # One thread more, for signs of life.
         actor = ray.remote(_Hands).options(num_cpus=1, max_concurrency=hands + 1, max_restarts=0)
-        self._handle = actor.remote(factory, settings)
+        self._handle = actor.remote(factory, hands, settings)
         self.hands = hands
         self.ready = False
         self.jobs: dict[int, Job] = {}
@@ -115,37 +117,30 @@ def _last_line(error: Exception) -> str:
 
 
 class _Hands:
-    """The actor itself. Each episode is played by a `Worker` of its own thread; the thread of the call watches it."""
+    """The actor itself. Each call waits for an episode that the actor's workers play; a thread beside them watches them."""
 
-    def __init__(self, make_policy: PolicyFactory, settings: CrewSettings) -> None:
-        self._make_policy, self._settings = make_policy, settings
-        self._idle: queue.SimpleQueue[_Hand] = queue.SimpleQueue()
+    def __init__(self, make_policy: PolicyFactory, hands: int, settings: CrewSettings) -> None:
+        self._inbox = Inbox()
+        self._hands, self._reported = hands, itertools.count(1)
+        self._ended: dict[int, Future[Ended]] = {}
+        self._workers = Workers(hands, self._inbox.get, self._inbox.put, self._report, make_policy, settings)
+        threading.Thread(target=self._watch, args=(settings.stall_s,), daemon=True).start()
 
     def alive(self) -> None:
         return
 
     def play(self, job: Job) -> Ended:
-        try:
-            hand = self._idle.get_nowait()
-        except queue.Empty:
-            hand = _Hand(self._make_policy)
-        hand.inbox.put(job)
+        ended = self._ended[job.index] = Future()
+        self._inbox.put(job)
+        return ended.result()
+
+    def _report(self, job: Job, outcome: Outcome) -> None:
+        self._ended.pop(job.index).set_result(Ended(result_of(job, outcome)))
+        if next(self._reported) == self._hands:
+            settle()
+
+    def _watch(self, stall_s: float) -> None:
         while True:
-            try:
-                outcome = hand.done.get(timeout=patience([hand.worker], self._settings.stall_s))
-            except queue.Empty:
-                late = hand.worker.stalled(self._settings.stall_s)
-                if late and (result := hand.worker.give_up(self._settings)) is not None:
-                    return Ended(result, worn=True)
-                continue
-            self._idle.put(hand)
-            return Ended(result_of(job, outcome))
-
-
-class _Hand:
-    """A worker, which keeps its worlds from episode to episode, with the way in and out."""
-
-    def __init__(self, make_policy: PolicyFactory) -> None:
-        self.inbox: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self.done: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
-        self.worker = Worker(self.inbox.get, lambda _job, outcome: self.done.put(outcome), make_policy, 0)
+            time.sleep(min(_MOMENT_S, stall_s / 4))
+            for ended in self._workers.give_up_late():
+                self._ended.pop(ended.result.job.index).set_result(ended)

@@ -14,7 +14,7 @@ class CrewSettings:
     """How many play at a time, and how patient to be.
 
     Args:
-        workers: episodes at a time. Each has a thread: worlds that wait (tools, endpoints) can be hundreds.
+        workers: episodes at a time. Of worlds that wait (tools, endpoints) it can be hundreds.
         stall_s: the longest time without a turn. Longer than a slow answer of a policy with its retries.
         retries: further tries of a job that failed.
         processes: how many processes share the workers, in the crews `processes` and `ray`; None is one per CPU. Python runs
