@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import OrderedDict
 from typing import Any
 
 import pytest
 
+from mcp_servers.kit import founding
 from toolverse.checks import compile_predicate
 from toolverse.checks.episode import Referee, Verifier
 from toolverse.envs.base import Snapshot
 from toolverse.envs.mcp import McpEnv
 from toolverse.envs.mcp.engine import WorldState, diff
+from toolverse.envs.mcp.generator import asked_for, leaves
+from toolverse.envs.mcp.types import Scene
 from toolverse.envs.messages import write_calls
+from toolverse.errors import InvalidInputError
 from toolverse.io import task_to_row
 from toolverse.mcp import entry
 from toolverse.types import Milestone, ReferenceCall, Task, ToolCall
@@ -135,6 +141,78 @@ def test_a_row_that_comes_again_begins_alike_and_one_that_was_changed_does_not(c
     assert fresh.reset(seed=0, options={"task": row}) == env.reset(seed=0, options={"task": row})
     env.close()
     fresh.close()
+
+
+def test_a_warm_up_wants_the_value_told_not_only_read() -> None:
+    env = McpEnv(servers=["orders"])
+    for seed in range(6):
+        env.reset(seed=seed)
+        value = env.task.verifier["answer"]["value"]
+        _, reward, *_ = env.step(str(env.expert_action()))
+        assert reward == pytest.approx(0.5)
+        snapshot = env.snapshot()
+        *_, info = env.step(f"It is {value[:-1]}.")
+        assert not info["success"]
+        env.restore(snapshot)
+        _, reward, _, _, info = env.step(f"It is {value}.")
+        assert reward == pytest.approx(0.5)
+        assert info["success"]
+    env.close()
+
+
+def test_a_warm_up_asks_for_the_only_value_of_its_name() -> None:
+    env = McpEnv(worlds=[0, 8], world_size="small")
+    for seed in range(24):
+        env.reset(seed=seed)
+        wanted = env.task.answer.removeprefix("The ").partition(" is ")[0]
+        observation, *_ = env.step(str(env.expert_action()))
+        named = [value for path, value in leaves(json.loads(observation)) if asked_for(path) == wanted]
+        assert named == [env.task.verifier["answer"]["value"]]
+        assert not any(map(str.isdigit, wanted))
+    env.close()
+
+
+@pytest.mark.parametrize(("path", "name"), [("/total", "total"), ("/items/0/order_id", "order id"), ("/ids/3", "id")])
+def test_what_a_user_asks_for_is_named_as_the_tool_names_it(path: str, name: str) -> None:
+    assert asked_for(path) == name
+
+
+def test_other_worlds_have_no_id_in_common() -> None:
+    def shown(worlds: list[int]) -> set[str]:
+        env = McpEnv(servers=["orders"], worlds=worlds)
+        out = set()
+        for seed in range(20):
+            env.reset(seed=seed)
+            assert worlds[0] <= Scene.parse(env.task.env_config, where="").world.seed < worlds[1]
+            out |= set(re.findall(r"\b[a-z]{3,4}_[a-z0-9]{10}\b", str(env.step(str(env.expert_action()))[0])))
+        env.close()
+        return out
+
+    here, there = shown([0, 2]), shown([5, 7])
+    assert len(here) > 5
+    assert here.isdisjoint(there)
+
+
+@pytest.mark.parametrize("worlds", [[3, 3], [-1, 2], [4], [0, 1, 2]])
+def test_worlds_are_a_range_of_seeds(worlds: list[int]) -> None:
+    with pytest.raises(InvalidInputError, match="worlds"):
+        McpEnv(worlds=worlds)
+
+
+def test_a_template_is_founded_once_while_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    founded = []
+    write = founding.write_world
+    monkeypatch.setattr(founding, "_TEMPLATES", OrderedDict())
+    monkeypatch.setattr(founding, "write_world", lambda *a: (founded.append(a[2]), write(*a)))
+    for seed in (40, 41, 42, 43, 44, 45, 40):
+        entry("orders").open_world(seed=seed, size="mini").close()
+    assert founded == [40, 41, 42, 43, 44, 45]
+    monkeypatch.setattr(founding, "_TEMPLATE_BYTES", 0)
+    for seed in (46, 45, 40):  # the four that were opened last stay, whatever they take
+        entry("orders").open_world(seed=seed, size="mini").close()
+    assert founded == [40, 41, 42, 43, 44, 45, 46]
+    entry("orders").open_world(seed=41, size="mini").close()
+    assert founded[-1] == 41
 
 
 class FakeWorld:

@@ -9,6 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from toolverse.errors import InvalidInputError  # noqa: E402
 from toolverse.learner.policy import PolicyModel, parameter_count  # noqa: E402
 from toolverse.learner.sampler import pad  # noqa: E402
 from toolverse.learner.tiny import TinyConfig, TinyModel  # noqa: E402
@@ -117,6 +118,46 @@ def test_a_token_shares_the_embeddings_of_the_words_in_it() -> None:
     assert torch.equal(net.table()[0], own[0])
     assert torch.allclose(net.table()[1], own[1] + words[0] + words[1])
     assert torch.allclose(net.table()[2], own[2] + words[1])
+
+
+def likeliest(net: TinyModel, row: list[int]) -> int:
+    hidden = net.hidden(pad([row]), torch.tensor([0]), torch.tensor([len(row) - 1]))
+    return int(net.logits(hidden).argmax())
+
+
+def test_with_matches_an_untrained_model_goes_on_with_what_it_has_begun_to_copy() -> None:
+    torch.manual_seed(0)
+    net = TinyModel(TinyConfig(200, width=64, layers=1, heads=4, places=0, copies=True, matches=3))
+    torch.manual_seed(1)
+    for _ in range(20):
+        text = torch.randperm(200)[:40].tolist()
+        begun = int(torch.randint(0, 36, ()))
+        assert likeliest(net, [*text, *text[begun : begun + 3]]) == text[begun + 3]
+
+
+def test_the_longest_match_wins_and_only_an_unbroken_one_counts() -> None:
+    torch.manual_seed(0)
+    net = TinyModel(TinyConfig(50, width=64, layers=1, heads=4, places=0, copies=True, matches=3))
+    # 3 came after "1 2" and after "9 2"; after "8 1 2" came 5, and after "8 7 2" 6.
+    assert likeliest(net, [1, 2, 3, 9, 2, 3, 8, 1, 2, 5, 8, 7, 2, 6, 8, 1, 2]) == 5
+
+
+def test_a_match_sees_neither_later_tokens_nor_those_before_the_first() -> None:
+    net = model(copies=True, matches=3)
+    assert net.pointer is not None
+    assert net.pointer.match is not None
+    ids = torch.tensor([[1, 2, 1, 2]])
+    scores = net.pointer.seen(ids, torch.tensor([[0, 1, 2, 3]]))[0]
+    assert torch.equal(scores > -torch.inf, torch.ones(4, 4).tril().bool().expand_as(scores))
+    one, two = net.pointer.match[:, 0], net.pointer.match[:, 0] + net.pointer.match[:, 1]
+    assert torch.equal(scores[:, 2, 1], one)  # "1" stood before place 1, and nothing before it
+    assert torch.equal(scores[:, 3, 2], two)
+    assert torch.equal(scores[:, 3, [0, 1, 3]], torch.zeros(2, 3))
+
+
+def test_matches_are_scores_of_the_pointer() -> None:
+    with pytest.raises(InvalidInputError, match="without copies"):
+        TinyConfig(20, matches=2)
 
 
 def test_a_separate_critic_starts_as_a_copy_of_the_policy() -> None:
