@@ -38,6 +38,7 @@ class PolicySettings(Model):
         model: "tiny", or a path or name of a transformers causal LM.
         width, layers, heads, places, recent, copies, matches, alike: of the tiny policy (see `tiny`).
         patterns, left_out: pieces that its tokenizer takes whole, and pieces of prompts that it is not shown.
+        uncased: the tokenizer reads and says lower case only.
         critic: `shared` trunk, `separate` trunk, or `none`.
         device: where the model is; "auto" takes a GPU if there is one, unless the model is the tiny one.
         lora: rank of adapters for a transformers model; 0 trains everything.
@@ -61,6 +62,7 @@ class PolicySettings(Model):
     alike: bool = False
     patterns: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    uncased: bool = False
     critic: Literal["shared", "separate", "none"] = "shared"
     device: str = "auto"
     lora: int = Field(default=0, ge=0)

@@ -63,7 +63,7 @@ def train_recipe(
 
     Returns:
         `success_start` and `success_end` on the held-out panel, `interval` (Wilson 95 % of the end) and `interval_start`,
-        `cpu_s` (the whole run, start-up of the process included), and what else the report shows.
+        `score_start` and `score_end` (mean scores, which tell a half-right purchase from none), `cpu_s` (the whole run, start-up of the process included), and what else the report shows.
 
     Raises:
         InvalidInputError: `out` holds a run already.
@@ -209,7 +209,15 @@ def start_run(recipe: Recipe, out: Path, progress: Progress, world: World = ALON
             if step % 50 == 0 or step == steps:
                 progress(f"cloning {step}/{steps}: {loss:.3f} nats per token")
 
-        clone(model, rows, recipe.clone, seed=seed, progress=tell, world=world)
+        clone(
+            model,
+            rows,
+            recipe.clone,
+            seed=seed,
+            microbatch_tokens=recipe.update.microbatch_tokens,
+            progress=tell,
+            world=world,
+        )
     model.start_critic()
     run = Run(
         recipe,
@@ -362,6 +370,8 @@ def _result(run: Run, end: Success, lines: list[dict[str, Any]]) -> dict[str, An
         "interval_start": run.start["interval"],
         "success_end": end.rate,
         "interval": [round(x, 4) for x in end.interval],
+        "score_start": run.start["mean_score"],
+        "score_end": round(end.mean_score, 4),
         "episodes": end.episodes,
         "alarms": sorted({alarm.partition(":")[0] for line in lines for alarm in line["alarms"]}),
         "cpu_s": round(run.cpu_s(), 1),

@@ -14,7 +14,7 @@ from toolverse.envs.messages import Parsed
 from toolverse.envs.prompts import Prompt
 from toolverse.envs.webshop.catalogue import Catalogue
 from toolverse.envs.webshop.engine import Shop, parse_action
-from toolverse.envs.webshop.expert import next_action
+from toolverse.envs.webshop.expert import EXPERTS
 from toolverse.envs.webshop.goals import Draws, GoalList, GoalTable
 from toolverse.envs.webshop.lint import is_reachable
 from toolverse.envs.webshop.pack import open_catalogue
@@ -84,6 +84,7 @@ class WebShopEnv(ChatEnv):
         nouns: nouns for the reward's type factor: a JSON file, "spacy" or "rule"; None takes the folder's own file.
         predraw: the engine prints through `rich` 13 or newer, which costs its generator one draw (see `goals.Draws`).
         show_attributes: product pages have an Attributes button.
+        expert: whom `expert_action` asks: "oracle" knows the target and takes the shortest path; "reader" goes by the page.
         skip_malformed: leave malformed rows of the catalogue out, with a warning, instead of refusing the file.
         max_turns: None takes the profile's.
         observation_max_chars: by default pages are never cut.
@@ -105,6 +106,7 @@ class WebShopEnv(ChatEnv):
         nouns: str | Path | None = None,
         predraw: bool = True,
         show_attributes: bool = False,
+        expert: str = "oracle",
         skip_malformed: bool = False,
         max_turns: int | None = None,
         observation_max_chars: int = 2_000_000,
@@ -120,6 +122,9 @@ class WebShopEnv(ChatEnv):
             raise InvalidInputError(
                 f"unknown observation {observation!r}", where=self.family, expected=f"one of {', '.join(OBSERVATIONS)}"
             )
+        if expert not in EXPERTS:
+            raise InvalidInputError(f"unknown expert {expert!r}", where=self.family, expected=" or ".join(EXPERTS))
+        self._next_action = EXPERTS[expert]
         if self.prompt_kind == "bare":
             self._parse = _parse_verbatim
         catalogue = open_catalogue(
@@ -300,7 +305,7 @@ class WebShopEnv(ChatEnv):
         return self._act(f"{call.name}[{value}]")
 
     def _expert(self) -> str | Sequence[ToolCall] | None:
-        action = next_action(self.shop, self._session)
+        action = self._next_action(self.shop, self._session)
         if action is None or self.prompt_kind != "tools":
             return action
         name, _, value = action[:-1].partition("[")
