@@ -85,3 +85,18 @@ def test_an_environment_asks_the_expert_it_was_given() -> None:
     assert env.expert_action() == read_action(env.shop, env.session)
     with pytest.raises(InvalidInputError, match="oracle or reader"):
         WebShopEnv(num_products=200, expert="clairvoyant")
+
+
+def test_the_reward_may_be_success_instead_of_the_score() -> None:
+    rewards = {}
+    for reward in (None, "score", "success"):
+        env = WebShopEnv(num_products=200, goal_index=3, reward=reward)
+        env.reset(seed=0)
+        for _ in range(2):
+            env.step(str(env.expert_action()))
+        _, rewards[reward], *_, info = env.step("click[buy now]")  # the right product without its options
+        assert 0.0 < info["score"] < 1.0
+    assert rewards[None] == rewards["score"] == info["score"]
+    assert rewards["success"] == 0.0
+    with pytest.raises(InvalidInputError, match="score or success"):
+        WebShopEnv(num_products=200, reward="praise")
