@@ -63,7 +63,8 @@ def train_recipe(
 
     Returns:
         `success_start` and `success_end` on the held-out panel, `interval` (Wilson 95 % of the end) and `interval_start`,
-        `score_start` and `score_end` (mean scores, which tell a half-right purchase from none), `cpu_s` (the whole run, start-up of the process included), and what else the report shows.
+        `score_start` and `score_end` (mean scores: half-right is not nothing), `cpu_s` (the whole run, start-up of the process
+        included), and what else the report shows.
 
     Raises:
         InvalidInputError: `out` holds a run already.
