@@ -32,7 +32,7 @@ from toolverse.learner.distributed import ALONE, World, is_sharded, join
 from toolverse.learner.health import alarms
 from toolverse.learner.iteration import one_update
 from toolverse.learner.models import build_model, equip, open_tokenizer, saved_tokenizer
-from toolverse.learner.play import Arena, Success, measure
+from toolverse.learner.play import Arena, Success, measure, score_interval
 from toolverse.learner.policy import PolicyModel
 from toolverse.learner.recipe import Recipe
 from toolverse.learner.record import Record
@@ -63,8 +63,9 @@ def train_recipe(
 
     Returns:
         `success_start` and `success_end` on the held-out panel, `interval` (Wilson 95 % of the end) and `interval_start`,
-        `score_start` and `score_end` (mean scores: half-right is not nothing), `cpu_s` (the whole run, start-up of the process
-        included), and what else the report shows.
+        `score_start` and `score_end` (mean scores: half-right is not nothing), `score_interval` and `score_interval_start`
+        (outer bounds of 95 % intervals), `cpu_s` (the whole run, start-up of the process included), and what else the report
+        shows.
 
     Raises:
         InvalidInputError: `out` holds a run already.
@@ -372,7 +373,9 @@ def _result(run: Run, end: Success, lines: list[dict[str, Any]]) -> dict[str, An
         "success_end": end.rate,
         "interval": [round(x, 4) for x in end.interval],
         "score_start": run.start["mean_score"],
+        "score_interval_start": [round(x, 4) for x in score_interval(run.start["mean_score"], end.episodes)],
         "score_end": round(end.mean_score, 4),
+        "score_interval": [round(x, 4) for x in score_interval(end.mean_score, end.episodes)],
         "episodes": end.episodes,
         "alarms": sorted({alarm.partition(":")[0] for line in lines for alarm in line["alarms"]}),
         "cpu_s": round(run.cpu_s(), 1),
