@@ -3,10 +3,11 @@
     python tests/benchmarks/gpu.py --json out.json              on a GPU: Qwen2.5 shapes with random weights
     python tests/benchmarks/gpu.py --cpu                        anywhere, seconds: the same code on toy shapes
 
-Five parts: correctness (log-probabilities of sampler and learner, packed rows against rows alone), ceilings (matrix product,
-copy), sampling (one token for all episodes at once, on a context of a thousand), updates in the shape of HiPER's ALFWorld runs
-(episodes x turns of 60 new and 40 sampled tokens) with tokens per second, share of the ceiling and peak memory for both
-renderings, and a learning run of the bundled tiny policy. Figures are medians; nothing is asserted except correctness.
+Five parts: correctness (log-probabilities of sampler and learner, with and without CUDA graphs, packed rows against rows
+alone), ceilings (matrix product, copy), sampling (a turn of all episodes at once in the middle of an append-only run), updates in
+the shape of HiPER's ALFWorld runs (episodes x turns of 60 new and 40 sampled tokens) with tokens per second, share of the ceiling
+and peak memory for both renderings, and a learning run of the bundled tiny policy. Figures are medians, `seconds` says what each
+part took; nothing is asserted except correctness.
 """
 
 from __future__ import annotations
@@ -101,55 +102,93 @@ def correctness(device: str) -> dict[str, float]:
 
 
 def sampled_log_probabilities(device: str) -> float:
-    """Largest difference between what the sampler reports of its tokens and what the learner reads, in the type of the device."""
+    """Largest difference between what the sampler reports of its tokens and what the learner reads, in the type of the device.
+
+    Three rows say twelve tokens each, are told two more and say twelve again: on a GPU most of it by CUDA graphs.
+    """
     from toolverse.learner.policy import PolicyModel
-    from toolverse.learner.sampler import pad
+    from toolverse.learner.sampler import choose, pad
 
     policy = PolicyModel(build("tiny", device), "none").to(device)
-    backbone, prompts, steps = policy.backbone, [[5, 9, 2], [7], [3, 3, 8, 1, 4]], 8
+    backbone, paths, steps = policy.backbone, [[5, 9, 2], [7], [3, 3, 8, 1, 4]], 12
     cache, rows = backbone.cache(3, 0), torch.arange(3)
-    told = []
+    at, targets, told = [], [], []
+    news = [list(path) for path in paths]
     with torch.no_grad():
-        hidden = backbone.extend(cache, rows, pad(prompts), torch.tensor([len(p) for p in prompts]))
-        for _ in range(steps):
-            logp = torch.log_softmax(backbone.logits(hidden).float(), -1)
-            chosen = logp.argmax(-1)
-            told.append(logp.gather(1, chosen.unsqueeze(1)).squeeze(1))
-            for prompt, token in zip(prompts, chosen.tolist(), strict=True):
-                prompt.append(token)
-            hidden = backbone.extend(cache, rows, chosen.cpu().unsqueeze(1), torch.ones(3, dtype=torch.long))
-        lengths = torch.tensor([len(p) for p in prompts])
-        at = rows.repeat_interleave(steps)
-        columns = torch.cat([torch.arange(n - steps - 1, n - 1) for n in lengths.tolist()])
-        targets = torch.tensor([token for p in prompts for token in p[-steps:]])
-        read, _ = policy.log_probs(backbone.hidden(pad(prompts), at, columns, lengths), targets)
-    found = float((read - torch.stack(told, 1).flatten()).abs().max())
+        for _ in range(2):
+            for _ in range(steps):
+                hidden = backbone.extend(cache, rows, pad(news), torch.tensor([len(new) for new in news]))
+                chosen, logp = choose(backbone.logits(hidden).float(), 0.0, None)
+                told.append(logp.cpu())
+                news = [[token] for token in chosen.tolist()]
+                for row, (path, new) in enumerate(zip(paths, news, strict=True)):
+                    at.append((row, len(path) - 1))
+                    targets += new
+                    path += new
+            for path, new in zip(paths, news, strict=True):
+                new += [6, 1]
+                path += [6, 1]
+        places = torch.tensor(at)
+        lengths = torch.tensor([len(path) for path in paths])
+        hidden = backbone.hidden(pad(paths), places[:, 0], places[:, 1], lengths)
+        read, _ = policy.log_probs(hidden, torch.tensor(targets))
+    if device == "cuda":
+        assert cache.graphs, "the step could not be captured as a CUDA graph"
+    found = float((read.cpu() - torch.cat(told)).abs().max())
     limit = 1e-2 if device == "cuda" else 1e-4
     assert found < limit, f"sampler and learner differ by {found} nats, more than {limit}"
     return found
 
 
 def sampling(shape: str, plan: Plan, device: str, bandwidth: float) -> dict[str, Any]:
-    """Sampled tokens per second, all episodes at once, and the share of the floor that reading weights and keys sets."""
+    """A turn of all episodes at once in the middle of an append-only run: reading what is new, then one token after the other.
+
+    `step_s` is one token for all, `eager_step_s` the same without CUDA graphs (on a CPU: with the shapes of the moment instead of
+    the few that a GPU sees), `read_s` reading `plan.new` tokens each, `turn_s` one reading and `plan.sampled` steps, `generate_s`
+    all turns of an update. `share_of_floor`: of the time that reading weights and keys once takes.
+    """
+    from toolverse.learner.sampler import choose
+    from toolverse.learner.slots import USES, SlotCache
+
     backbone = build(shape, device)
     s, batch = SHAPES[shape], plan.episodes
-    ids = torch.randint(0, s["vocabulary"], (batch, plan.window), device=device)
+    context = (plan.new + plan.sampled) * plan.turns // 2
     rows, ones = torch.arange(batch), torch.ones(batch, dtype=torch.long)
-    cache = backbone.cache(batch, 0)
+    uniform = torch.linspace(0, 0.99, batch, dtype=torch.float64)
 
-    @torch.no_grad()
-    def one() -> None:
-        hidden = backbone.extend(cache, rows, token, ones)
-        backbone.logits(hidden).argmax(-1)
+    def some(count: int) -> torch.Tensor:
+        return torch.randint(0, s["vocabulary"], (batch, count), device=device)
 
-    with torch.no_grad():
-        backbone.extend(cache, rows, ids, ones * plan.window)
-    token = ids[:, :1].cpu()
-    seconds = timed(one, device, repeats=8)
+    found: dict[str, Any] = {"shape": shape, "episodes": batch, "context": context}
+    for name, fixed in (("step_s", True), ("eager_step_s", False)):
+        room = context + 8 * (plan.new + plan.sampled)
+        trunk = backbone.cache(1, 1).trunk
+        cache = SlotCache(trunk, batch, room, backbone.device, fixed=fixed, capture=fixed and device == "cuda")
+
+        @torch.no_grad()
+        def extend(count: int, cache: SlotCache = cache) -> torch.Tensor:
+            hidden = backbone.extend(cache, rows, some(count), ones * count)
+            return choose(backbone.logits(hidden).float(), 1.0, uniform)[0].cpu()
+
+        extend(context)
+        for _ in range(USES + 1):
+            extend(1)
+        found[name] = timed(lambda extend=extend: extend(1), device, repeats=8)
+        if fixed:
+            found["read_s"] = timed(lambda extend=extend: extend(plan.new), device)
+            found["graphs"] = len(cache.graphs)
+        del cache, extend
     size = 2 if device == "cuda" else 4
     keys = 2 * s["kv"] * s["hidden_size"] // s["heads"] * s["layers"] * size
-    floor = (sum(p.numel() for p in backbone.parameters()) * size + batch * plan.window * keys) / bandwidth
-    return {"shape": shape, "episodes": batch, "tokens_per_s": batch / seconds, "share_of_floor": floor / seconds}
+    floor = (sum(p.numel() for p in backbone.parameters()) * size + batch * context * keys) / bandwidth
+    turn = found["read_s"] + plan.sampled * found["step_s"]
+    return {
+        **found,
+        "tokens_per_s": batch / found["step_s"],
+        "share_of_floor": floor / found["step_s"],
+        "turn_s": turn,
+        "generate_s": plan.turns * turn,
+    }
 
 
 def timed(run: Callable[[], Any], device: str, repeats: int = 3) -> float:
@@ -245,21 +284,28 @@ def run(plan: Plan, device: str) -> dict[str, Any]:
     out: dict[str, Any] = {
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
         "torch": torch.__version__,
-        "correctness": correctness(device),
-        "ceilings": ceilings(device, plan.matrix),
-        "sampling": [],
-        "updates": [],
+        "seconds": {},
     }
-    for shape in plan.shapes:
-        out["sampling"].append(sampling(shape, plan, device, out["ceilings"]["copy_bytes_s"]))
-        print(json.dumps(out["sampling"][-1]), file=sys.stderr)
-    for shape in plan.shapes:
-        for rendering in ("append_only", "windowed"):
-            out["updates"].append(update_seconds(shape, plan, rendering, device, out["ceilings"]["matmul_flop_s"]))
-            print(json.dumps(out["updates"][-1]), file=sys.stderr)
-            if device == "cuda":
-                torch.cuda.empty_cache()
-    out["learning"] = learning(plan is TINY)
+
+    def part(name: str, does: Callable[[], Any]) -> None:
+        began = time.perf_counter()
+        out[name] = does()
+        out["seconds"][name] = round(time.perf_counter() - began, 1)
+        print(json.dumps({name: out[name]}), file=sys.stderr)
+
+    def each(does: Callable[[], Any]) -> Any:
+        found = does()
+        if device == "cuda":
+            torch.cuda.empty_cache()
+        return found
+
+    part("correctness", lambda: correctness(device))
+    part("ceilings", lambda: ceilings(device, plan.matrix))
+    matmul, copy = (out["ceilings"][name] for name in ("matmul_flop_s", "copy_bytes_s"))
+    part("sampling", lambda: [each(lambda s=s: sampling(s, plan, device, copy)) for s in plan.shapes])
+    cases = [(shape, rendering) for shape in plan.shapes for rendering in ("append_only", "windowed")]
+    part("updates", lambda: [each(lambda c=c: update_seconds(c[0], plan, c[1], device, matmul)) for c in cases])
+    part("learning", lambda: learning(plan is TINY))
     return out
 
 

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 HELP = """Score a policy on a panel of instances, each attempted exactly --attempts times.
 
 TARGET is an environment id, a dataset folder or file of tasks, a run folder of an earlier evaluation (which is then only
-scored), or the folder of a training run (whose last checkpoint plays its held-out panel). Success comes with a 95 % interval, by
+scored), or the folder of a training run (whose last checkpoint plays its held-out panel; --temperature 0 for its likeliest
+words). Success comes with a 95 % interval, by
 type and depth where the instances have them, and with pass@k.
 
 Examples:
@@ -75,7 +76,7 @@ def evaluate(
     from toolverse.rollout.page import write_page
 
     if (Path(target) / "checkpoints").is_dir():
-        _training_run(Path(target), json)
+        _training_run(Path(target), temperature, json)
         return
     ks = _numbers(k)
     baseline = list(read_trajectories(against)) if against is not None else []
@@ -133,10 +134,10 @@ def _numbers(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-def _training_run(folder: Path, json: bool) -> None:
+def _training_run(folder: Path, temperature: float | None, json: bool) -> None:
     from toolverse.learner.train import evaluate_run
 
-    found = evaluate_run(folder)
+    found = evaluate_run(folder, temperature=temperature)
     low, high = found["interval"]
     stderr.print(
         f"success {found['success']:.1%} [{low:.1%}, {high:.1%}] on {found['episodes']} held-out instances, "

@@ -33,7 +33,9 @@ ModelOption = Annotated[
 ]
 DialectOption = Annotated[str, typer.Option(help="Extensions of the server: openai (none), vllm, sglang, llamacpp.")]
 KeyOption = Annotated[str, typer.Option("--api-key-env", help="Environment variable that holds the server's key.")]
-TemperatureOption = Annotated[float | None, typer.Option(help="Sampling temperature; the server's default if absent.")]
+TemperatureOption = Annotated[
+    float | None, typer.Option(help="Sampling temperature; that of the server (or training run) if absent.")
+]
 MaxTokensOption = Annotated[int, typer.Option(help="Tokens per message.", min=1)]
 LogprobsOption = Annotated[bool, typer.Option("--logprobs", help="Keep log-probabilities, and token ids where told.")]
 WorkersOption = Annotated[str, typer.Option(help="threads, processes or ray.")]

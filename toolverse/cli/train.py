@@ -135,7 +135,11 @@ def metrics_log(kind: str, folder: Path) -> Iterator[list[Any]]:
             ) from error
         trackio.init(project="toolverse", name=folder.name, resume="allow")
         try:
-            yield [lambda line: trackio.log({k: v for k, v in line.items() if isinstance(v, int | float)})]
+            yield [
+                lambda line: trackio.log(
+                    {k: v for k, v in line.items() if isinstance(v, int | float)}, step=line["update"]
+                )
+            ]
         finally:
             trackio.finish()
     else:

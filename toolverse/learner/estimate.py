@@ -1,7 +1,8 @@
 """What a run will take, before it runs: tokens, arithmetic, memory and hours, per kind of device. Arithmetic only.
 
 The counts are those of `update.update`: sampling and one reading pass forwards (2 FLOP per parameter and token), `epochs` passes
-forwards and backwards (6; 4 where the trunk is frozen under adapters), the language model's head at policy tokens only. Memory is
+forwards and backwards (6; 4 where the trunk is frozen under adapters), one more forwards for the KL to a reference, the language
+model's head at policy tokens only. A step of sampling also takes the time of reading all weights and keys once. Memory is
 weights, gradients and AdamW's two moments in float32 (16 bytes per trained parameter, 4 or 2 per frozen one), activations of one
 micro batch, the logits of one part of it, and the sampler's keys and values. Speeds are fractions of ceilings measured on the
 named device; on others, scale them.
@@ -23,6 +24,8 @@ MEMORY: Final = "this machine's memory"
 CPU: Final = "one core of this machine (float32)"
 DEVICES: Final[dict[str, float]] = {CPU: 25e9, "H200 (bfloat16)": 0.35 * 790e12}
 """FLOP/s that the update reaches. The CPU figure is measured with the tiny policy on an AVX2 core."""
+BANDWIDTHS: Final[dict[str, float]] = {CPU: 8e9, "H200 (bfloat16)": 0.4 * 4.3e12}
+"""Bytes/s at which a step of sampling reads weights and keys: shares of what a copy reaches. Not measured for the GPU."""
 H200_BYTES: Final = 141e9
 
 _VOCABULARY, _TOKENS_PER_TURN, _WORDS_PER_TURN = 512, 24, 4
@@ -44,6 +47,7 @@ class Estimate:
         trained: parameters with an optimiser state.
         update_tokens, policy_tokens: tokens that one update reads, and those of them that are trained on (at most).
         update_flop, run_flop: of one update and of all.
+        run_steps: steps of sampling of all updates. step_bytes: what one reads on each device.
         parts: bytes by what they are for, on this machine. gpu_parts: on a GPU, where activations take two bytes.
         device, capacity: what the run would use here, and how many bytes it has.
     """
@@ -55,6 +59,8 @@ class Estimate:
     policy_tokens: int
     update_flop: float
     run_flop: float
+    run_steps: int
+    step_bytes: dict[str, float]
     parts: dict[str, float]
     gpu_parts: dict[str, float]
     device: str
@@ -66,7 +72,8 @@ class Estimate:
         return sum(self.parts.values())
 
     def hours(self, device: str) -> float:
-        return self.run_flop / DEVICES[device] / 3600
+        sampling = self.run_steps * self.step_bytes[device] / BANDWIDTHS[device]
+        return (self.run_flop / DEVICES[device] + sampling) / 3600
 
     def fits(self, device: str) -> bool:
         """A tenth is left for what is not counted."""
@@ -105,7 +112,7 @@ class Estimate:
             "weights": "take a smaller model",
             "gradients and moments": "train adapters (policy.lora = 16), or shard over processes (update.shard = true)",
             "logits": "take a model with a smaller vocabulary",
-            "sampler": "lower episodes, or sample on a server (policy.sampler)",
+            "sampler": "set policy.slots below the number of episodes, or sample on a server (policy.sampler)",
         }[largest]
         raise DoesNotFitError(
             f"the run needs {self.memory / 1e9:.1f} GB, most of it for {largest} ({self.parts[largest] / 1e9:.1f} GB)",
@@ -143,23 +150,32 @@ def estimate_run(recipe: Recipe) -> Estimate:
         from toolverse.learner.models import model_path
 
         trunk, head, width, keys, layers = _sizes(Path(model_path(policy.model)))
-    turns = recipe.episodes * int(str(recipe.env.settings.get("max_turns", 50)))
+    longest_episode = int(str(recipe.env.settings.get("max_turns", 50)))
+    turns = recipe.episodes * longest_episode
     context, words = (_TOKENS_PER_TURN, _WORDS_PER_TURN) if tiny else (_PRETRAINED_TOKENS_PER_TURN, _PRETRAINED_WORDS)
     tokens, said = turns * context, turns * words
     if policy.rendering == "windowed" and not tiny:
         tokens *= 8  # a windowed prompt repeats its instructions: about 800 tokens for 100 new ones
-    passes = 2 * 2 + settings.epochs * (4 if policy.lora else 6)
+    passes = 2 * (2 + (settings.kl_coefficient > 0)) + settings.epochs * (4 if policy.lora else 6)
     critic = 2 if policy.critic == "separate" else 1
     update_flop = float(passes * (critic * trunk * tokens + head * said))
     weights = critic * trunk + head
     trained = weights if not policy.lora else 2 * 7 * layers * policy.lora * width
     kept = _KEPT_INPUT * layers + _KEPT if settings.recompute else _KEPT * layers
     reference = weights if settings.kl_coefficient and not policy.lora else 0
-    # Between turns the cache of a windowed episode is thrown away: one prompt of about a thousand tokens is the most.
-    longest = (
-        context * int(str(recipe.env.settings.get("max_turns", 50))) if policy.rendering == "append_only" else 1024
-    )
+    # Between turns the keys of a windowed episode are thrown away: one prompt of about a thousand tokens is the most. A chat's
+    # slot grows by half whenever it is full.
+    longest = 1024.0
+    if policy.rendering == "append_only":
+        longest = (1.0 if tiny else 1.5) * context * longest_episode
+    slots = min(policy.slots or recipe.episodes, recipe.episodes)
+    steps = -(-recipe.episodes // slots) * longest_episode * words
     device, capacity = device_here(policy.device, tiny)
+
+    def step_bytes(size: int) -> float:
+        # Half of what an append-only episode holds at its end, on average; most of a windowed prompt.
+        held = context * longest_episode / 2 if policy.rendering == "append_only" else 800.0
+        return float((trunk + head) * size + slots * held * 2 * keys * layers * size)
 
     def parts(size: int) -> dict[str, float]:
         return {
@@ -167,7 +183,7 @@ def estimate_run(recipe: Recipe) -> Estimate:
             "gradients and moments": 12.0 * trained,
             "activations": float(settings.microbatch_tokens * width * kept * size),
             "logits": 3.0 * 4 * min(LOGITS, settings.microbatch_tokens * (head // width)),
-            "sampler": float(recipe.episodes * longest * 2 * keys * layers * size),
+            "sampler": slots * longest * 2 * keys * layers * size,
         }
 
     return Estimate(
@@ -178,6 +194,8 @@ def estimate_run(recipe: Recipe) -> Estimate:
         policy_tokens=said,
         update_flop=update_flop,
         run_flop=update_flop * recipe.updates,
+        run_steps=steps * recipe.updates,
+        step_bytes={name: step_bytes(4 if tiny or name == CPU else 2) for name in DEVICES},
         parts=parts(4 if tiny or device == MEMORY else 2),
         gpu_parts=parts(4 if tiny else 2),
         device=device,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -12,30 +11,25 @@ import numpy as np
 
 from toolverse.credit import Batch, Levels, Result, estimate, get, shape
 from toolverse.credit.axes import mixed_groups
-from toolverse.errors import ServerError
 from toolverse.learner.distributed import gathered
-from toolverse.learner.models import model_path, switch_words
+from toolverse.learner.models import switch_words
 from toolverse.learner.play import Arena, training_seeds
 from toolverse.learner.policy import PolicyModel
 from toolverse.learner.recipe import Recipe
 from toolverse.learner.record import Record
 from toolverse.learner.rows import Floats, Rows, make_batch, make_rows
 from toolverse.learner.run import ORDER, PLAY, Run
-from toolverse.learner.server import ServerPolicies
 from toolverse.learner.update import (
     Reading,
     adapt_kl,
     closing_values,
+    less_kl,
     make_plan,
     read,
     sampled_reading,
     update,
     with_values,
 )
-from toolverse.rollout.collect import collect
-from toolverse.rollout.crews import CrewSettings, crew_of
-from toolverse.rollout.jobs import Job
-from toolverse.rollout.policies import EndpointFactory
 from toolverse.rollout.tokens import TokenTrajectory
 
 
@@ -57,6 +51,9 @@ def one_update(run: Run, arena: Arena, record: Record) -> dict[str, Any]:
         reading = _reading(run, rows)
         batch = with_values(batch, rows, reading, closing_values(run.model, contexts, len(batch)))
         reference = _reference_logp(run, rows)
+    in_reward = settings.kl_in == "reward"
+    if reference is not None and in_reward:
+        batch = less_kl(batch, rows, reading.logp, reference, run.kl_coefficient)
     result = credit(batch, recipe)
     plan = make_plan(result, rows, reading, settings, reference_logp=reference)
     done = number / max(recipe.updates, 1)
@@ -73,7 +70,7 @@ def one_update(run: Run, arena: Arena, record: Record) -> dict[str, Any]:
         settings,
         seed=run.seed(ORDER, number),
         train_policy=not warming,
-        kl_coefficient=run.kl_coefficient,
+        kl_coefficient=0.0 if in_reward else run.kl_coefficient,
         temperature=recipe.policy.temperature,
         world=world,
     )
@@ -108,48 +105,12 @@ def play_update(run: Run, arena: Arena, number: int) -> tuple[list[TokenTrajecto
     seeds = training_seeds(run.seed(PLAY), number, recipe.episodes, recipe.group_size)
     share = world.share(len(seeds), recipe.group_size)
     if recipe.policy.workers != "local":
-        return world.gather(play_elsewhere(run, seeds, share, run.seed(PLAY, number))), {}
+        played = run.play_elsewhere(seeds, share, run.seed(PLAY, number), group_size=recipe.group_size)
+        return world.gather(played), {}
     sampler = run.sampler(run.seed(PLAY, number), share.start)
     played = arena.play(sampler, seeds[share.start : share.stop])
     contexts = [(share.start + i, ids) for i, ids in arena.closing_contexts(sampler, played).items()]
     return world.gather(played), dict(world.gather(contexts))
-
-
-def play_elsewhere(run: Run, seeds: Sequence[int], share: range, seed: int) -> list[TokenTrajectory]:
-    """The same by a crew, whose workers step the environments and ask the server.
-
-    Raises:
-        ServerError: some episode could not be played; that is no outcome of the policy, and a group without it is no group.
-    """
-    policy, env = run.recipe.policy, run.recipe.env
-    assert run.adapters is not None
-    if run.world.first:
-        run.adapters.swap(run.model, run.updates_done)
-    endpoints = EndpointFactory(run.adapters.endpoint.settings)
-    factory = ServerPolicies(
-        endpoints,
-        model_path(policy.model),
-        policy.rendering,
-        run.recipe.prompt.template(),
-        run.world.tell(run.adapters.name),
-        seed,
-    )
-    settings = {**env.settings, **env.train}
-    jobs = [
-        Job(i, env.id, seeds[i], settings, attempt=i % run.recipe.group_size, group_id=str(seeds[i])) for i in share
-    ]
-    try:
-        found = collect(jobs, factory, crew=crew_of(policy.workers), settings=CrewSettings(workers=policy.parallel))
-    finally:
-        endpoints.close()
-    if found.failures:
-        failed = found.failures[0]
-        raise ServerError(
-            f"{len(found.failures)} of {len(jobs)} episodes could not be played; the first: {failed.detail}",
-            where=f"workers {policy.workers}",
-            fix="the run can go on with --resume once the cause is gone",
-        )
-    return found.trajectories
 
 
 def _reading(run: Run, rows: Rows) -> Reading:

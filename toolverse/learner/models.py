@@ -70,7 +70,8 @@ def build_model(settings: PolicySettings, tokenizer: ChatTokenizer) -> PolicyMod
                 copies=settings.copies,
                 matches=settings.matches,
                 alike=settings.alike,
-            )
+            ),
+            tokenizer.parts() if settings.composed else (),
         )
     else:
         from toolverse.learner.pretrained import PretrainedModel

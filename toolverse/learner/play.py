@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import gymnasium
@@ -12,8 +13,10 @@ from toolverse.envs.base import derive_seed
 from toolverse.envs.lookup import make_chat_env
 from toolverse.learner.distributed import ALONE, World
 from toolverse.learner.recipe import Recipe
+from toolverse.learner.sampler import Sampler
 from toolverse.rollout.batch import BatchPolicy, play_batch
 from toolverse.rollout.stats import wilson
+from toolverse.rollout.stream import play_stream
 from toolverse.rollout.tokens import TokenTrajectory
 from toolverse.types import JSON
 
@@ -52,15 +55,34 @@ class Arena:
     """
 
     def __init__(self, recipe: Recipe, *, held_out: bool, width: int) -> None:
-        settings = {**recipe.env.settings, **(recipe.env.held_out if held_out else recipe.env.train)}
-        self.envs = [LastInfo(make_chat_env(recipe.env.id, disable_env_checker=True, **settings)) for _ in range(width)]
+        self._id, self._settings, self._width = recipe.env.id, recipe.env.on_side(held_out=held_out), width
+        self._closing: dict[int, tuple[list[int], bool]] = {}
+
+    @cached_property
+    def envs(self) -> list[LastInfo]:
+        """Made when they are first needed: a crew's workers have their own."""
+        return [
+            LastInfo(make_chat_env(self._id, disable_env_checker=True, **self._settings)) for _ in range(self._width)
+        ]
 
     def play(self, policy: BatchPolicy, seeds: Sequence[int]) -> list[TokenTrajectory]:
-        """One episode per seed, as many as there are environments at most; equal seeds are one group."""
-        return play_batch(self.envs[: len(seeds)], policy, seeds, group_ids=[str(seed) for seed in seeds])
+        """One episode per seed; equal seeds are one group. At most as many as there are environments, unless the policy
+        streams."""
+        groups = [str(seed) for seed in seeds]
+        self._closing = {}
+        if not (isinstance(policy, Sampler) and policy.streams):
+            return play_batch(self.envs[: len(seeds)], policy, seeds, group_ids=groups)
+        out: dict[int, TokenTrajectory] = {}
+        for i, trajectory, info in play_stream(self.envs, policy, seeds, group_ids=groups):
+            out[i] = trajectory
+            if _was_cut(trajectory):  # now: the environment plays another episode next
+                self._closing[i] = policy.closing(i, trajectory.chat(), info)
+        return [out[i] for i in range(len(seeds))]
 
     def play_many(self, policy: BatchPolicy, seeds: Sequence[int]) -> list[TokenTrajectory]:
         """Any number of episodes, `width` at a time."""
+        if isinstance(policy, Sampler) and policy.streams:
+            return self.play(policy, seeds)
         out: list[TokenTrajectory] = []
         for first in range(0, len(seeds), len(self.envs)):
             out += self.play(policy, seeds[first : first + len(self.envs)])
@@ -70,15 +92,20 @@ class Arena:
         """Of the truncated trajectories just played: the tokens of the whole context after the last observation."""
         out: dict[int, list[int]] = {}
         for i, trajectory in enumerate(trajectories):
-            if not trajectory.turns or not trajectory.turns[-1].truncated:
+            if not _was_cut(trajectory):
                 continue
-            ids, restart = sampler.closing(i, trajectory.chat(), self.envs[i].last_info)
+            known = self._closing.get(i)
+            ids, restart = known or sampler.closing(i, trajectory.chat(), self.envs[i].last_info)
             out[i] = ids if restart else [*trajectory.path_ids(), *ids]
         return out
 
     def close(self) -> None:
-        for env in self.envs:
+        for env in self.__dict__.get("envs", ()):
             env.close()
+
+
+def _was_cut(trajectory: TokenTrajectory) -> bool:
+    return bool(trajectory.turns) and trajectory.turns[-1].truncated
 
 
 def training_seeds(run_seed: int, update: int, episodes: int, group_size: int) -> list[int]:
@@ -117,23 +144,8 @@ class Success:
         return found.low, found.high
 
 
-def measure(
-    arena: Arena,
-    policy: BatchPolicy,
-    episodes: int,
-    *,
-    world: World = ALONE,
-    seen: Callable[[list[TokenTrajectory]], None] | None = None,
-) -> Success:
-    """Success of a policy on the first `episodes` instances of the panel, each process playing its share.
-
-    Args:
-        seen: is given this process's episodes.
-    """
-    share = world.share(episodes)
-    played = arena.play_many(policy, panel_seeds(episodes)[share.start : share.stop])
-    if seen is not None:
-        seen(played)
+def success_of(played: Sequence[TokenTrajectory], episodes: int, world: World = ALONE) -> Success:
+    """Success over the episodes of all processes, of which this one played `played`."""
     successes, scores, turns = world.total(
         [
             sum(trajectory.success for trajectory in played),

@@ -4,22 +4,25 @@ Rows of different lengths are not padded: they are laid end to end, positions st
 row (`rows_apart`, registered as an attention implementation), so neither padding nor foreign rows are computed. The language
 model's head is applied by the caller, at the positions that are read.
 
-Sampling keeps transformers' own cache while a message is being sampled. Between turns only the ids are kept, and the next turn
-reads its context afresh.
+While sampling, keys and values live in `slots.SlotCache`: between the turns of an append-only episode a row keeps them, and only
+what is new is read.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.func import functional_call
 
 from toolverse.errors import InvalidInputError, MissingDependencyError, NotFoundError
+from toolverse.learner.slots import SlotCache, attend
 from toolverse.rollout.templates import ChatTemplate, following
 from toolverse.types import JSON
 
@@ -30,8 +33,8 @@ ATTENTION = "toolverse_rows_apart"
 def rows_apart(
     module: nn.Module,
     query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    key: Tensor | list[Tensor],
+    value: Tensor | list[Tensor],
     attention_mask: Tensor | None,
     scaling: float | None = None,
     dropout: float = 0.0,
@@ -40,40 +43,49 @@ def rows_apart(
     """Causal attention inside each row of a packed sequence.
 
     Args:
-        query, key, value: [1, heads, n, size]; fewer key heads than query heads are shared (grouped queries).
-        kwargs: `row_lengths`, the lengths of the rows that follow one another. Absent while sampling: attention is then
-            ordinary, under `attention_mask` [batch, 1, n, total].
+        query: [1, heads, n, size]. key, value: the same with as many heads or fewer (grouped queries), or, where rows hold
+            something already, one [1, key heads, total, size] per row.
+        kwargs: `row_lengths`, the lengths of the rows that follow one another. Absent in a sampling step of one query for each
+            of b rows: attention is then under `attention_mask` [b, 1, 1, total].
 
     Returns:
-        [1, n, heads, size].
+        [1, n, heads, size] (or [b, 1, heads, size]).
+
+    Raises:
+        InvalidInputError: the model wants something else of its attention.
     """
-    grouped = key.shape[1] != query.shape[1]
     lengths = kwargs.get("row_lengths")
+    if window := kwargs.get("sliding_window"):
+        seen = lengths if isinstance(key, Tensor) and lengths else [k.shape[-2] for k in key]
+        if max(seen) > window:
+            raise _unlike(f"there is a row of {max(seen)} tokens, and its attention sees {window}")
+    for name in ("softcap", "s_aux"):
+        if kwargs.get(name) is not None:
+            raise _unlike(f"its attention has `{name}`")
     if lengths is None:
-        out = F.scaled_dot_product_attention(
-            query, key, value, attn_mask=attention_mask, scale=scaling, enable_gqa=grouped, is_causal=False
-        )
-        return out.transpose(1, 2), None
+        assert isinstance(key, Tensor)
+        assert isinstance(value, Tensor)
+        return attend(query, key, value, attention_mask, scaling).transpose(1, 2), None
+    keys, values = (torch.split(x, lengths, dim=2) if isinstance(x, Tensor) else x for x in (key, value))
     parts = [
-        F.scaled_dot_product_attention(q, k, v, scale=scaling, enable_gqa=grouped, is_causal=True)
-        for q, k, v in zip(*(torch.split(x, lengths, dim=2) for x in (query, key, value)), strict=True)
+        attend(q, k, v, _later(q.shape[2], k), scaling)
+        for q, k, v in zip(torch.split(query, lengths, dim=2), keys, values, strict=True)
     ]
     return torch.cat(parts, dim=2).transpose(1, 2), None
 
 
-class SamplingCache:
-    """Ids of every row so far, and transformers' cache of the rows that are sampling right now."""
+def _unlike(what: str) -> InvalidInputError:
+    return InvalidInputError(
+        what, where="a transformers policy", expected="causal attention to all earlier tokens", fix="take another model"
+    )
 
-    def __init__(self, rows: int) -> None:
-        self.ids: list[list[int]] = [[] for _ in range(rows)]
-        self.active: list[int] = []
-        self.keys: Any = None
-        self.mask: Tensor | None = None
 
-    def forget(self, rows: Tensor) -> None:
-        """These rows start anew."""
-        for row in rows.tolist():
-            self.ids[row] = []
+def _later(n: int, key: Tensor) -> Tensor | None:
+    """What the last n of a row's tokens see, bool [n, total]; None if they are all of it."""
+    total = key.shape[2]
+    if n == total:
+        return None
+    return torch.ones(n, total, dtype=torch.bool, device=key.device).tril(total - n)
 
 
 BUCKET = 256
@@ -92,6 +104,9 @@ class PretrainedModel(nn.Module):
         self.model = model
         self.autocast = autocast
         self._bucket = 1
+        # transformers 5.24 has renamed it.
+        named = inspect.signature(self._trunk.forward).parameters
+        self._cache_name = "cache" if "cache" in named else "past_key_values"
 
     @classmethod
     def load(
@@ -125,9 +140,18 @@ class PretrainedModel(nn.Module):
 
     @classmethod
     def wrap(cls, model: Any, *, lora: int = 0, autocast: torch.dtype | None = None) -> Self:
-        """A loaded model; `lora` > 0 freezes it and adds adapters of that rank to every linear layer of the trunk."""
+        """A loaded model; `lora` > 0 freezes it and adds adapters of that rank to every linear layer of the trunk.
+
+        Raises:
+            InvalidInputError: it is more than causal attention and a linear head.
+        """
         from transformers import AttentionInterface, AttentionMaskInterface
 
+        config = model.config
+        if other := sorted(set(getattr(config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}):
+            raise _unlike(f"the model has layers of {other[0]}")
+        if getattr(config, "final_logit_softcapping", None):
+            raise _unlike("the model squeezes its logits")
         AttentionInterface.register(ATTENTION, rows_apart)
         AttentionMaskInterface.register(ATTENTION, _mask_for_sampling)
         model.set_attn_implementation(ATTENTION)
@@ -223,63 +247,56 @@ class PretrainedModel(nn.Module):
 
     # sampling -----------------------------------------------------------------------------------------------------------
 
-    def cache(self, rows: int, capacity: int) -> SamplingCache:
-        return SamplingCache(rows)
+    def cache(self, rows: int, capacity: int) -> SlotCache:
+        """Slots for sampling with the present weights: steps of few shapes, captured as graphs, where the model is on a GPU."""
+        trunk = partial(self._states, weights=self._cast_weights())
+        gpu = self.device.type == "cuda"
+        return SlotCache(trunk, rows, capacity, self.device, dtype=self.autocast, fixed=gpu, capture=gpu)
 
     @torch.no_grad()
-    def extend(self, cache: SamplingCache, rows: Tensor, ids: Tensor, lengths: Tensor) -> Tensor:
+    def extend(self, cache: SlotCache, rows: Tensor, ids: Tensor, lengths: Tensor) -> Tensor:
         """Append tokens to rows and return the hidden state at each row's last one, [b, width]."""
-        chosen = rows.tolist()
-        for k, (row, n) in enumerate(zip(chosen, lengths.tolist(), strict=True)):
-            cache.ids[row] += ids[k, :n].tolist()
-        if cache.keys is not None and ids.shape[1] == 1 and set(chosen) <= set(cache.active):
-            return self._one_more(cache, chosen, ids)
-        return self._afresh(cache, chosen)
+        chosen, sizes = rows.tolist(), lengths.tolist()
+        if ids.shape[1] == 1 and all(cache.counts[row] for row in chosen):
+            return cache.step(chosen, ids[:, 0])
+        return cache.feed(chosen, [ids[k, :n] for k, n in enumerate(sizes)])
 
-    def _afresh(self, cache: SamplingCache, chosen: list[int]) -> Tensor:
-        """Read whole rows, padded on the left."""
-        from transformers import DynamicCache
+    @torch.no_grad()
+    def _cast_weights(self) -> dict[str, Tensor]:
+        """Matrices as autocast would cast them, at every token anew: a step of sampling is bound by reading them."""
+        modules = dict(self._trunk.named_modules())
+        if self.autocast is None or any(hasattr(m, "set_reshard_after_forward") for m in modules.values()):
+            return {}  # sharded blocks look after their weights themselves
+        linear = [(name, m) for name, m in modules.items() if isinstance(m, nn.Linear)]
+        used = {f"{name}.{part}": p for name, m in linear for part, p in m.named_parameters(recurse=False)}
+        return {name: p.to(self.autocast) for name, p in used.items() if p.dtype != self.autocast}
 
-        texts = [cache.ids[row] for row in chosen]
-        width = max(map(len, texts))
-        ids = torch.tensor([[0] * (width - len(text)) + text for text in texts], device=self.device)
-        cache.mask = torch.tensor(
-            [[False] * (width - len(text)) + [True] * len(text) for text in texts], device=self.device
-        )
-        cache.active, cache.keys = chosen, DynamicCache()
-        positions = (cache.mask.long().cumsum(1) - 1).clamp_min(0)
-        return self._step(cache, ids, positions)
-
-    def _one_more(self, cache: SamplingCache, chosen: list[int], ids: Tensor) -> Tensor:
-        """One more token for some of the rows that are sampling; the others are done."""
-        assert cache.mask is not None
-        if chosen != cache.active:
-            keep = torch.tensor([cache.active.index(row) for row in chosen], device=self.device)
-            cache.keys.batch_select_indices(keep)
-            cache.mask, cache.active = cache.mask[keep], chosen
-        cache.mask = F.pad(cache.mask, (0, 1), value=True)
-        positions = torch.tensor([[len(cache.ids[row]) - 1] for row in chosen], device=self.device)
-        return self._step(cache, ids.to(self.device), positions)
-
-    def _step(self, cache: SamplingCache, ids: Tensor, positions: Tensor) -> Tensor:
-        assert cache.mask is not None
-        n, total = ids.shape[1], cache.mask.shape[1]
-        keys = torch.arange(total, device=self.device)
-        queries = keys[total - n :].unsqueeze(1)
-        causal = keys <= queries
-        mask = cache.mask[:, None, None, :] & causal
-        # A padding query sees itself, so that no row of the mask is empty.
-        mask = mask | (keys == queries)
-        with self._computing():
-            states = self._trunk(
-                input_ids=ids, position_ids=positions, attention_mask=mask, past_key_values=cache.keys, use_cache=True
-            ).last_hidden_state
-        out: Tensor = states[:, -1]
+    def _states(
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        mask: Tensor,
+        cache: SlotCache,
+        row_lengths: list[int] | None,
+        *,
+        weights: dict[str, Tensor],
+    ) -> Tensor:
+        given = {"input_ids": ids, "position_ids": positions, "attention_mask": mask, "use_cache": True}
+        given[self._cache_name] = cache
+        if (
+            row_lengths is not None
+        ):  # what is not given reaches no attention function; some models pass on what is, even None
+            given["row_lengths"] = row_lengths
+        # Compiled, a block that writes to a cache is another function for each layer: too many, and those of the learner's own
+        # passes would be given up with them.
+        eager = torch.compiler.set_stance("force_eager") if self._bucket > 1 else nullcontext()
+        with eager, self._computing():
+            out: Tensor = functional_call(self._trunk, weights, (), given).last_hidden_state
         return out
 
 
 def _mask_for_sampling(*args: Any, attention_mask: Tensor | None = None, **kwargs: Any) -> Tensor | None:
-    """The mask as it was passed in: [batch, 1, n, total] while sampling, None for packed rows."""
+    """The mask as it was passed in; None for packed rows."""
     return attention_mask
 
 

@@ -30,13 +30,18 @@ class EnvSettings(Model):
     train: dict[str, JSON] = Field(default_factory=dict)
     held_out: dict[str, JSON] = Field(default_factory=dict)
 
+    def on_side(self, *, held_out: bool) -> dict[str, JSON]:
+        """The settings of one side."""
+        return {**self.settings, **(self.held_out if held_out else self.train)}
+
 
 class PolicySettings(Model):
     """The model.
 
     Args:
         model: "tiny", or a path or name of a transformers causal LM.
-        width, layers, heads, places, recent, copies, matches, alike: of the tiny policy (see `tiny`).
+        width, layers, heads, places, recent, copies, matches, alike, composed: of the tiny policy (see `tiny`; `composed` gives
+            it the words in its tokens).
         patterns, left_out: pieces that its tokenizer takes whole, and pieces of prompts that it is not shown.
         uncased: the tokenizer reads and says lower case only.
         critic: `shared` trunk, `separate` trunk, or `none`.
@@ -44,6 +49,8 @@ class PolicySettings(Model):
         lora: rank of adapters for a transformers model; 0 trains everything.
         rendering: see `render`.
         temperature, max_new_tokens: of sampling.
+        slots: episodes that a transformers model plays here at a time, the next starting as one ends; 0: all of them. Keys and
+            values are kept for so many.
         sampler: "local", or the url of a server that returns token ids (http://host:8000/v1); it needs `lora`.
         served_model: what that server calls the base model; `model` if empty.
         workers: who steps the environments: this process, or a crew of `rollout` (whole episodes cross, never steps), which
@@ -60,6 +67,7 @@ class PolicySettings(Model):
     copies: bool = False
     matches: int = Field(default=0, ge=0)
     alike: bool = False
+    composed: bool = False
     patterns: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     uncased: bool = False
@@ -69,6 +77,7 @@ class PolicySettings(Model):
     rendering: Literal["windowed", "append_only"] = "windowed"
     temperature: float = Field(default=1.0, gt=0)
     max_new_tokens: int = Field(default=16, ge=1)
+    slots: int = Field(default=0, ge=0)
     sampler: str = "local"
     served_model: str = ""
     workers: Literal["local", "threads", "processes", "ray"] = "local"
@@ -81,8 +90,14 @@ class PolicySettings(Model):
                 raise ValueError(f"sampler={self.sampler!r} is neither 'local' nor a url")
             if not self.lora:
                 raise ValueError("a server takes adapters after each update, not whole models: lora must be above 0")
+            if self.slots:
+                raise ValueError(
+                    "slots are of models that sample here: a server has its own (parallel is how much it is asked)"
+                )
         elif self.workers != "local":
             raise ValueError(f"workers={self.workers!r} needs a server that samples: set sampler")
+        if self.slots and self.model == "tiny":
+            raise ValueError("slots are of transformers models: the tiny policy plays all episodes in step")
         if self.workers != "local" and self.critic != "none":
             raise ValueError(
                 f"workers={self.workers!r} can't read a critic's values of cut episodes: set critic='none'"

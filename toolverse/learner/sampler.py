@@ -7,6 +7,7 @@ trajectory, and nothing is ever tokenised a second time.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,15 +25,34 @@ from toolverse.rollout.tokens import TurnTokens
 from toolverse.types import JSON
 
 
+@dataclass
+class _Episode:
+    """One that is being played: its number (with the seed, what it draws from), its row of the cache, and its next message."""
+
+    view: View
+    number: int
+    row: int
+    drawn: int = 0
+    pending: int = 0  # the last sampled id, which the cache has not seen
+    context: list[int] = field(default_factory=list)
+    restart: bool = True
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+
+
 class Sampler:
     """Samples messages for many episodes at once. What an episode draws is a function of the seed, the episode's number and how
     much it has drawn: it does not matter which others run beside it, or in which process.
+
+    A batch policy, whose episodes wait for one another, and a stream policy, whose episodes don't: there, tokens are sampled for
+    all that are in the middle of a message, and contexts are read when there are enough of them to be worth a pass.
 
     Args:
         temperature: of the distribution that is sampled and whose log-probabilities are kept; 0 takes the likeliest token.
         max_new_tokens: a message that is not ended by then is cut, and its episode is truncated.
         seed: decides all random choices, together with the episodes' numbers.
         first: number of the first episode; the others are counted from it in playing order.
+        streams: what `Arena` plays it as.
     """
 
     def __init__(
@@ -47,90 +67,140 @@ class Sampler:
         seed: int = 0,
         first: int = 0,
         name: str = "policy",
+        streams: bool = False,
     ) -> None:
         self.name = name
         self.model, self.tokenizer, self.rendering, self.template = model, tokenizer, rendering, template
         self.temperature, self.max_new_tokens = temperature, max_new_tokens
-        self.seed, self._next = seed, first
-        self._views: list[View] = []
-        self._pending: list[int] = []  # the last sampled id of each row, which the cache has not seen
+        self.seed, self._next, self.streams = seed, first, streams
+        self._episodes: list[_Episode] = []
+        self._free: list[int] = []
+        self._asked: list[int] = []
+        self._running: list[int] = []
         self._cache: Any = None
         self.tokens = 0
 
     def begin_batch(self, envs: Sequence[ChatEnv], seeds: Sequence[int]) -> None:
-        self._views = views(envs, self.rendering, self.tokenizer, self.template)
-        self._pending = [0 for _ in envs]
-        self._episodes = np.arange(self._next, self._next + len(envs))
-        self._drawn = np.zeros(len(envs), np.int64)
-        self._next += len(envs)
-        self._cache = self.model.backbone.cache(len(envs), 64)
+        self.begin_stream(len(envs))
+        for i, (env, seed) in enumerate(zip(envs, seeds, strict=True)):
+            self.begin(i, env, seed)
 
     def act_batch(
         self, indices: Sequence[int], messages: Sequence[list[dict[str, JSON]]], infos: Sequence[dict[str, Any]]
     ) -> list[Reply]:
-        contexts = [self._views[i].context(chat, info) for i, chat, info in zip(indices, messages, infos, strict=True)]
-        rows = torch.tensor(indices)
-        fresh = [i for i, (_, restart) in zip(indices, contexts, strict=True) if restart]
-        self._cache.forget(torch.tensor(fresh, dtype=torch.long))
-        chunks = [
-            ids if restart else [self._pending[i], *ids] for i, (ids, restart) in zip(indices, contexts, strict=True)
-        ]
-        sampled, logprobs = self._sample(rows, chunks)
-        out = []
-        for i, (context, restart), ids, logp in zip(indices, contexts, sampled, logprobs, strict=True):
-            view = self._views[i]
-            text = self.tokenizer.decode(ids)
-            parsed = PARSERS[view.core.prompt_kind](text)
-            view.said(text, parsed.command, parsed.subgoal)
-            ended = ids[-1] == self.tokenizer.end
-            self._pending[i] = ids[-1]
-            tokens = TurnTokens(
-                context_ids=tuple(context), sampled_ids=tuple(ids), logprobs=tuple(logp), restart=restart
-            )
-            out.append(Reply(text, tokens=tokens, finish="stop" if ended else "length"))
-            self.tokens += len(ids)
-        return out
+        for i, chat, info in zip(indices, messages, infos, strict=True):
+            self.ask(i, chat, info)
+        said: dict[int, Reply] = {}
+        while len(said) < len(indices):
+            said.update(self.answers())
+        return [said[i] for i in indices]
+
+    def begin_stream(self, width: int) -> None:
+        self._episodes, self._asked, self._running = [], [], []
+        self._free = list(range(width))
+        self._cache = self.model.backbone.cache(width, 64)
+
+    def begin(self, index: int, env: ChatEnv, seed: int) -> None:
+        (view,) = views([env], self.rendering, self.tokenizer, self.template)
+        row = self._free.pop(0)
+        self._cache.forget(torch.tensor([row]))
+        self._episodes.append(_Episode(view, self._next, row))
+        self._next += 1
+
+    def end(self, index: int) -> None:
+        self._free.append(self._episodes[index].row)
+
+    def ask(self, index: int, messages: list[dict[str, JSON]], info: dict[str, Any]) -> None:
+        episode = self._episodes[index]
+        episode.context, episode.restart = episode.view.context(messages, info)
+        episode.ids, episode.logprobs = [], []
+        self._asked.append(index)
+
+    def answers(self) -> list[tuple[int, Reply]]:
+        done: list[int] = []
+        while not done:
+            worth_it = WORTH * len(self._asked) >= len(self._asked) + len(self._running)
+            done = self._read() if worth_it else self._step()
+        return [(i, self._reply(self._episodes[i])) for i in done]
 
     def closing(self, index: int, messages: Sequence[dict[str, JSON]], info: dict[str, Any]) -> tuple[list[int], bool]:
         """The context that would come next after an episode's last observation: where a truncated episode's value is read."""
-        return self._views[index].context(messages, info)
+        return self._episodes[index].view.context(messages, info)
 
     @torch.no_grad()
-    def _sample(self, rows: Tensor, chunks: Sequence[Sequence[int]]) -> tuple[list[list[int]], list[list[float]]]:
-        lengths = torch.tensor([len(chunk) for chunk in chunks])
+    def _read(self) -> list[int]:
+        """Read the contexts of all that ask, and sample their first tokens."""
+        asked, self._asked = self._asked, []
+        episodes = [self._episodes[i] for i in asked]
+        fresh = [e.row for e in episodes if e.restart]
+        self._cache.forget(torch.tensor(fresh, dtype=torch.long))
+        chunks = [e.context if e.restart else [e.pending, *e.context] for e in episodes]
+        rows, lengths = torch.tensor([e.row for e in episodes]), torch.tensor([len(chunk) for chunk in chunks])
         hidden = self.model.backbone.extend(self._cache, rows, pad(chunks), lengths)
-        ids: list[list[int]] = [[] for _ in chunks]
-        logprobs: list[list[float]] = [[] for _ in chunks]
-        running = torch.arange(len(chunks))
-        while True:
-            chosen, logp = self._choose(self.model.backbone.logits(hidden).float(), rows[running].numpy())
-            for k, token, value in zip(running.tolist(), chosen.tolist(), logp.tolist(), strict=True):
-                ids[k].append(token)
-                logprobs[k].append(value)
-            if len(ids[int(running[0])]) >= self.max_new_tokens:
-                break
-            chosen = chosen.cpu()
-            keep = chosen != self.tokenizer.end
-            running, chosen = running[keep], chosen[keep]
-            if not len(running):
-                break
-            ones = torch.ones(len(running), dtype=torch.long)
-            hidden = self.model.backbone.extend(self._cache, rows[running], chosen.unsqueeze(1), ones)
-        return ids, logprobs
+        return self._choose(asked, hidden)
 
-    def _choose(self, logits: Tensor, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """One token per row and its log-probability under the distribution that was sampled (under the model's own if greedy)."""
-        logp = torch.log_softmax(logits / (self.temperature or 1.0), dim=-1)
-        if self.temperature == 0.0:
-            chosen = logp.argmax(-1)
-        else:
-            uniform = torch.from_numpy(uniforms(self.seed, self._episodes[rows], self._drawn[rows])).to(logp.device)
-            self._drawn[rows] += 1
-            reached = logp.exp().cumsum(-1, dtype=torch.float64)
-            # The first token whose cumulative probability is above the number; the sum is not exactly 1.
-            chosen = torch.searchsorted(reached, (uniform * reached[:, -1]).unsqueeze(1), right=True).squeeze(1)
-            chosen = chosen.clamp_max(logp.shape[1] - 1)
-        return chosen, logp.gather(1, chosen.unsqueeze(1)).squeeze(1).clamp_max(0.0)
+    @torch.no_grad()
+    def _step(self) -> list[int]:
+        """One more token for all that are in the middle of a message."""
+        running, self._running = self._running, []
+        episodes = [self._episodes[i] for i in running]
+        rows, ids = (torch.tensor([getattr(e, name) for e in episodes]) for name in ("row", "pending"))
+        hidden = self.model.backbone.extend(self._cache, rows, ids.unsqueeze(1), torch.ones_like(rows))
+        return self._choose(running, hidden)
+
+    def _choose(self, indices: Sequence[int], hidden: Tensor) -> list[int]:
+        """One token for each; those whose message goes on are running, and those whose message is done are returned."""
+        episodes = [self._episodes[i] for i in indices]
+        uniform = None
+        if self.temperature:
+            numbers, drawn = (np.array([getattr(e, name) for e in episodes]) for name in ("number", "drawn"))
+            uniform = torch.from_numpy(uniforms(self.seed, numbers, drawn))
+        chosen, logp = choose(self.model.backbone.logits(hidden).float(), self.temperature, uniform)
+        done: list[int] = []
+        for i, e, token, value in zip(indices, episodes, chosen.tolist(), logp.tolist(), strict=True):
+            e.drawn += 1
+            e.pending = token
+            e.ids.append(token)
+            e.logprobs.append(value)
+            over = token == self.tokenizer.end or len(e.ids) >= self.max_new_tokens
+            (done if over else self._running).append(i)
+        self.tokens += len(indices)
+        return done
+
+    def _reply(self, episode: _Episode) -> Reply:
+        text = self.tokenizer.decode(episode.ids)
+        parsed = PARSERS[episode.view.core.prompt_kind](text)
+        episode.view.said(text, parsed.command, parsed.subgoal)
+        tokens = TurnTokens(
+            context_ids=tuple(episode.context),
+            sampled_ids=tuple(episode.ids),
+            logprobs=tuple(episode.logprobs),
+            restart=episode.restart,
+        )
+        return Reply(text, tokens=tokens, finish="stop" if episode.pending == self.tokenizer.end else "length")
+
+
+WORTH = 8
+"""Contexts are read once they are one in so many of the episodes that wait or are in the middle of a message."""
+
+
+def choose(logits: Tensor, temperature: float, uniform: Tensor | None) -> tuple[Tensor, Tensor]:
+    """One token per row and its log-probability under the distribution that was sampled (under the model's own if greedy).
+
+    Args:
+        logits: float32 [b, vocabulary].
+        uniform: float64 [b] in [0, 1), what each row draws; None takes the likeliest.
+    """
+    logp = torch.log_softmax(logits / (temperature or 1.0), dim=-1)
+    if uniform is None:
+        chosen = logp.argmax(-1)
+    else:
+        reached = logp.exp().cumsum(-1, dtype=torch.float64)
+        # The first token whose cumulative probability is above the number; the sum is not exactly 1.
+        wanted = uniform.to(logp.device) * reached[:, -1]
+        chosen = torch.searchsorted(reached, wanted.unsqueeze(1), right=True).squeeze(1)
+        chosen = chosen.clamp_max(logp.shape[1] - 1)
+    return chosen, logp.gather(1, chosen.unsqueeze(1)).squeeze(1).clamp_max(0.0)
 
 
 def uniforms(seed: int, episodes: NDArray[np.int64], drawn: NDArray[np.int64]) -> NDArray[np.float64]:

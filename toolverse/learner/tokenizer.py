@@ -22,6 +22,7 @@ from toolverse.types import JSON, ToolCall
 SPECIAL: Final = ("<pad>", "<end>", "<unk>", "<system>", "<user>", "<assistant>", "<tool>")
 PAD, END, UNK = 0, 1, 2
 _ROLES: Final = {"system": 3, "user": 4, "assistant": 5, "tool": 6}
+_WORD: Final = re.compile(r"[^\W\d_]+|\d+")
 _PIECES: Final = r"\s*(?:\w+|[^\w\s])|\s+"
 
 
@@ -100,6 +101,12 @@ class WordTokenizer:
         for index in ids:
             out.append(out[-1] + (len(self.words[index]) if index >= len(SPECIAL) else 0))
         return out
+
+    def parts(self) -> list[list[int]]:
+        """Of each id, the words in its piece, numbered in the order in which they first occur."""
+        numbers: dict[str, int] = {}
+        pieces = [() if index < len(SPECIAL) else _WORD.findall(piece.lower()) for index, piece in enumerate(self.words)]
+        return [[numbers.setdefault(word, len(numbers)) for word in piece] for piece in pieces]
 
     def messages(self, messages: Sequence[Mapping[str, JSON]]) -> list[int]:
         """Ids of chat messages: a role token, the words, `<end>`; text that is appended later never changes them."""

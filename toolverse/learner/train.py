@@ -32,14 +32,14 @@ from toolverse.learner.distributed import ALONE, World, is_sharded, join
 from toolverse.learner.health import alarms
 from toolverse.learner.iteration import one_update
 from toolverse.learner.models import build_model, equip, open_tokenizer, saved_tokenizer
-from toolverse.learner.play import Arena, Success, measure, score_interval
+from toolverse.learner.play import Arena, Success, score_interval
 from toolverse.learner.policy import PolicyModel
 from toolverse.learner.recipe import Recipe
 from toolverse.learner.record import Record
 from toolverse.learner.report import write_report
 from toolverse.learner.rows import Rows, make_rows
-from toolverse.learner.run import CLONE, EXPERT, PANEL, WEIGHTS, Run
-from toolverse.learner.sampler import Demonstrator, Sampler
+from toolverse.learner.run import CLONE, EXPERT, WEIGHTS, Run
+from toolverse.learner.sampler import Demonstrator
 from toolverse.rollout.files import reproduction
 
 Progress = Callable[[str], None]
@@ -133,8 +133,8 @@ def _go_on(run: Run, stop_after: int | None, progress: Progress, watchers: Seque
     metrics = checkpoint.MetricsFile(out / "metrics.jsonl" if first else None, keep=run.updates_done)
     header = reproduction(purpose="training", recipe=recipe.name, estimator=recipe.credit.estimator, seed=recipe.seed)
     record = Record(out, episodes=recipe.record_episodes if first else 0, keep=run.updates_done, header=header)
-    arena = Arena(recipe, held_out=False, width=len(run.world.share(recipe.episodes, recipe.group_size)))
-    panel = Arena(recipe, held_out=True, width=min(128, recipe.held_out_episodes))
+    arena = Arena(recipe, held_out=False, width=run.width(len(run.world.share(recipe.episodes, recipe.group_size))))
+    panel = Arena(recipe, held_out=True, width=run.width(min(128, recipe.held_out_episodes)))
     last = recipe.updates if stop_after is None else min(stop_after, recipe.updates)
     try:
         while run.updates_done < last:
@@ -169,26 +169,34 @@ def set_threads(count: int) -> None:
     torch.set_num_threads(count)
 
 
-def evaluate_run(out: Path, *, episodes: int | None = None, greedy: bool = False) -> dict[str, Any]:
+def evaluate_run(out: Path, *, episodes: int | None = None, temperature: float | None = None) -> dict[str, Any]:
     """Success of a run's newest checkpoint on the held-out panel.
 
+    Args:
+        episodes: instances of the panel; the recipe's number if None.
+        temperature: of sampling, the recipe's if None; 0 takes the likeliest tokens.
+
     Returns:
-        `success`, `interval` (Wilson 95 %), `episodes`, `mean_score`, `mean_turns`, `update`, `cpu_s`.
+        `success`, `interval` (Wilson 95 %), `episodes`, `mean_score`, `mean_turns`, `temperature`, `update`, `cpu_s`.
 
     Raises:
         NotFoundError: the folder holds no usable checkpoint.
     """
     began = time.process_time()
-    run = load_run(out)
+    run = load_run(out, temperature=temperature)
     count = episodes or run.recipe.held_out_episodes
-    panel = Arena(run.recipe, held_out=True, width=min(128, count))
-    sampler = run.sampler(run.seed(PANEL, run.updates_done))
-    if greedy and isinstance(sampler, Sampler):
-        sampler.temperature = 0.0
-    found = measure(panel, sampler, count)
-    panel.close()
-    run.close()
-    return {**_as_json(found), "update": run.updates_done, "cpu_s": round(time.process_time() - began, 3)}
+    panel = Arena(run.recipe, held_out=True, width=run.width(min(128, count)))
+    try:
+        found = run.measure(panel, count)
+    finally:
+        panel.close()
+        run.close()
+    return {
+        **_as_json(found),
+        "temperature": run.recipe.policy.temperature,
+        "update": run.updates_done,
+        "cpu_s": round(time.process_time() - began, 3),
+    }
 
 
 # --- starting and continuing ------------------------------------------------------------------------------------------------
@@ -231,7 +239,7 @@ def start_run(recipe: Recipe, out: Path, progress: Progress, world: World = ALON
         world=world,
     )
     run.reference = _reference(run, model.backbone)
-    panel = Arena(recipe, held_out=True, width=min(128, recipe.held_out_episodes))
+    panel = Arena(recipe, held_out=True, width=run.width(min(128, recipe.held_out_episodes)))
     try:
         run.start = _as_json(run.measure(panel, recipe.held_out_episodes))
     except BaseException:
@@ -274,8 +282,11 @@ def expert_rows(recipe: Recipe, tokenizer: Any, progress: Progress) -> Rows | No
     return rows
 
 
-def load_run(out: Path, world: World = ALONE) -> Run:
+def load_run(out: Path, world: World = ALONE, *, temperature: float | None = None) -> Run:
     """The run in a folder, as its newest whole checkpoint has it.
+
+    Args:
+        temperature: another than the recipe's, to be measured with.
 
     Raises:
         NotFoundError: there is none.
@@ -286,6 +297,9 @@ def load_run(out: Path, world: World = ALONE) -> Run:
         )
     saved = checkpoint.latest(out / "checkpoints")
     recipe = Recipe.parse(saved.state["recipe"], where=str(saved.path / "state.json"))
+    if temperature is not None:
+        policy = recipe.policy.model_copy(update={"temperature": temperature})  # 0 is not for training
+        recipe = recipe.model_copy(update={"policy": policy})
     tokenizer = saved_tokenizer(recipe.policy, saved.state["tokenizer"])
     model = build_model(recipe.policy, tokenizer)
     start = None

@@ -51,6 +51,8 @@ class UpdateSettings(Model):
         value_clip: values move at most so far from the old ones without penalty; None turns it off.
         entropy_coefficient: weight of the entropy bonus.
         kl_coefficient, kl_kind: KL to the reference policy in the loss, by Schulman's estimator.
+        kl_in: in the loss, or taken off the rewards of the turns (k1 summed over a turn's tokens, as in Ziegler et al. 2019,
+            arXiv:1909.08593, equation 2): the future's KL then counts as the future's reward does.
         kl_target: with it the coefficient adapts (Ziegler et al. 2019, arXiv:1909.08593, section 2.2), over `kl_horizon` updates.
         stop_kl: no more steps in this update once KL(old || new) of a minibatch exceeds it; None never stops.
         importance_cap: truncated importance sampling between sampler and learner; None trusts the sampler's numbers.
@@ -77,6 +79,7 @@ class UpdateSettings(Model):
     entropy_coefficient: float = Field(default=0.0, ge=0)
     kl_coefficient: float = Field(default=0.0, ge=0)
     kl_kind: Literal["k1", "k2", "k3"] = "k3"
+    kl_in: Literal["loss", "reward"] = "loss"
     kl_target: float | None = Field(default=None, gt=0)
     kl_horizon: float = Field(default=10.0, gt=0)
     stop_kl: float | None = Field(default=0.05, gt=0)
@@ -216,6 +219,20 @@ def with_values(batch: Batch, rows: Rows, reading: Reading, boot: Floats) -> Bat
     }
     if reading.token_values is not None:
         columns["token_values"] = reading.token_values
+    return batch.replace(**columns)
+
+
+def less_kl(batch: Batch, rows: Rows, logp: Floats, reference_logp: Floats, coefficient: float) -> Batch:
+    """The batch with the KL to the reference taken off its rewards.
+
+    Args:
+        logp, reference_logp: float64 [P], of the policy tokens under the policy that played and under the reference.
+    """
+    per_turn = coefficient * np.bincount(rows.turn, logp - reference_logp, rows.turns)
+    columns = {"rewards": batch["rewards"] - per_turn}
+    if "outcome" in batch.columns:
+        so_far = np.concatenate([[0.0], per_turn.cumsum()])
+        columns["outcome"] = batch["outcome"] - np.diff(so_far[batch.offsets])
     return batch.replace(**columns)
 
 

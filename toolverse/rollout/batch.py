@@ -15,7 +15,7 @@ import gymnasium
 
 from toolverse.envs.base import ChatEnv
 from toolverse.errors import InvalidInputError
-from toolverse.rollout.episode import Policy, Recorder, Reply, labels_of, policy_seed
+from toolverse.rollout.episode import Policy, Recorder, labels_of, policy_seed, take
 from toolverse.rollout.tokens import TokenTrajectory
 from toolverse.types import JSON
 
@@ -91,16 +91,6 @@ def play_batch(
         said = policy.act_batch(running, [recorders[i].messages for i in running], [infos[i] for i in running])
         thought = (clock() - asked) / len(running)
         for i, action in zip(running, said, strict=True):
-            reason = None
-            if isinstance(action, Reply):
-                reason = action.give_up or ("max_tokens" if action.finish == "length" else None)
-            if action is None:
-                recorders[i].cut("policy_gave_up")
-            elif reason is not None:
-                recorders[i].not_played(action, reason, policy_latency_s=thought)
-            else:
-                started = clock()
-                result = envs[i].step(action)
-                infos[i] = result[4]
-                recorders[i].played(action, result, latency_s=clock() - started, policy_latency_s=thought)
+            found = take(envs[i], recorders[i], action, policy_latency_s=thought)
+            infos[i] = infos[i] if found is None else found
     return [recorder.trajectory() for recorder in recorders]

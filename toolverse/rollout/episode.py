@@ -289,23 +289,36 @@ def advance(
     token_budget: int | None = None,
 ) -> None:
     """Play a reset (or restored) environment to its end, turn by turn."""
-    clock = time.perf_counter
     used = 0
     while not recorder.over:
-        asked = clock()
+        asked = time.perf_counter()
         action = policy.act(recorder.messages, info)
-        answered = clock()
-        if action is None:
-            recorder.cut("policy_gave_up")
+        found = take(env, recorder, action, policy_latency_s=time.perf_counter() - asked)
+        if found is None:
             return
-        if isinstance(action, Reply):
-            reason = action.give_up or ("max_tokens" if action.finish == "length" else None)
-            if reason is not None:
-                recorder.not_played(action, reason, policy_latency_s=answered - asked)
-                return
-        result = env.step(action)
-        info = result[4]
-        recorder.played(action, result, latency_s=clock() - answered, policy_latency_s=answered - asked)
+        info = found
         used += recorder.turns[-1].completion_tokens()
         if token_budget is not None and used >= token_budget:
             recorder.cut("token_budget")
+
+
+def take(
+    env: gymnasium.Env[str, str], recorder: Recorder, action: str | None, *, policy_latency_s: float
+) -> dict[str, Any] | None:
+    """Put a policy's answer into its episode: the environment is stepped with it, or the episode ends here.
+
+    Returns:
+        The info after the step; None if there was none.
+    """
+    if action is None:
+        recorder.cut("policy_gave_up")
+        return None
+    if isinstance(action, Reply):
+        reason = action.give_up or ("max_tokens" if action.finish == "length" else None)
+        if reason is not None:
+            recorder.not_played(action, reason, policy_latency_s=policy_latency_s)
+            return None
+    started = time.perf_counter()
+    result = env.step(action)
+    recorder.played(action, result, latency_s=time.perf_counter() - started, policy_latency_s=policy_latency_s)
+    return result[4]

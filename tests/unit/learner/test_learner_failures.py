@@ -16,7 +16,7 @@ from learner_kit import small_recipe  # noqa: E402
 from toolverse.cli import app  # noqa: E402
 from toolverse.errors import InvalidInputError, NotFoundError, ToolverseError  # noqa: E402
 from toolverse.learner import checkpoint, iteration, train  # noqa: E402
-from toolverse.learner.estimate import DoesNotFitError, estimate_run  # noqa: E402
+from toolverse.learner.estimate import DEVICES, DoesNotFitError, estimate_run  # noqa: E402
 from toolverse.learner.train import OutOfMemoryError, resume_run, train_recipe  # noqa: E402
 from toolverse.learner.update import LossDivergedError  # noqa: E402
 
@@ -111,3 +111,12 @@ def test_adapters_and_recomputation_take_less(tmp_path: Path) -> None:
     assert small.parts["gradients and moments"] < 0.01 * whole.parts["gradients and moments"]
     assert small.parts["activations"] < 0.1 * whole.parts["activations"]
     assert small.memory < whole.memory
+
+
+def test_fewer_slots_take_less_memory_and_more_steps(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(SEVEN_B))
+    common = {"policy__model": str(tmp_path), "policy__rendering": "append_only", "episodes": 8}
+    whole, few = (estimate_run(small_recipe(**common, policy__slots=slots)) for slots in (0, 3))
+    assert few.parts["sampler"] == pytest.approx(3 / 8 * whole.parts["sampler"])
+    assert few.run_steps == 3 * whole.run_steps
+    assert all(few.hours(device) > whole.hours(device) for device in DEVICES)

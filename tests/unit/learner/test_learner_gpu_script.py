@@ -40,7 +40,9 @@ def test_an_update_of_either_rendering_is_counted(script: ModuleType, rendering:
     assert found["update_s"] > 0
 
 
-def test_sampling_is_measured_against_its_floor(script: ModuleType) -> None:
+def test_a_turn_of_sampling_is_measured_against_its_floor(script: ModuleType) -> None:
     found = script.sampling("tiny", script.TINY, "cpu", 1e9)
-    assert found["tokens_per_s"] > 0
-    assert found["share_of_floor"] > 0
+    assert found["context"] == script.TINY.turns * (script.TINY.new + script.TINY.sampled) // 2
+    assert min(found[name] for name in ("step_s", "eager_step_s", "read_s", "share_of_floor")) > 0
+    assert found["turn_s"] == found["read_s"] + script.TINY.sampled * found["step_s"]
+    assert found["generate_s"] == script.TINY.turns * found["turn_s"]

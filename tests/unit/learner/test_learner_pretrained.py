@@ -11,7 +11,7 @@ pytest.importorskip("transformers")
 
 from learner_kit import random_language_model, random_tokenizer  # noqa: E402
 
-from toolverse.errors import NotFoundError  # noqa: E402
+from toolverse.errors import InvalidInputError, NotFoundError  # noqa: E402
 from toolverse.learner.policy import PolicyModel  # noqa: E402
 from toolverse.learner.pretrained import PretrainedModel, PretrainedTokenizer  # noqa: E402
 from toolverse.learner.sampler import pad  # noqa: E402
@@ -146,6 +146,65 @@ def test_compiled_blocks_and_filled_up_lengths_change_no_state() -> None:
     net.compile_blocks(backend="eager")
     states = net.hidden(pad(ROWS), torch.arange(4), LENGTHS - 1, LENGTHS)
     assert torch.allclose(states, reference_states(), atol=1e-5)
+
+
+def test_half_precision_samples_with_what_autocast_would_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    def states(net: PretrainedModel) -> list[torch.Tensor]:
+        cache, rows = net.cache(4, 0), torch.arange(4)
+        fed = net.extend(cache, rows, pad(ROWS), LENGTHS)
+        return [fed, net.extend(cache, rows, torch.tensor([[5], [6], [7], [8]]), torch.ones(4, dtype=torch.long))]
+
+    net = PretrainedModel.wrap(random_language_model(), autocast=torch.bfloat16)
+    assert net.cache(1, 0).trunk.keywords["weights"]
+    found = states(net)
+    # The same as what the learner reads, packed: it casts every weight at every use.
+    read = net.hidden(pad(ROWS), torch.arange(4), LENGTHS - 1, LENGTHS)
+    assert torch.equal(found[0], read)
+    with torch.no_grad():
+        for weight in net.parameters():
+            weight.mul_(2.0)
+    assert not torch.equal(states(net)[0], read), "a new cache samples with the present weights"
+    with torch.no_grad():
+        for weight in net.parameters():
+            weight.mul_(0.5)
+    monkeypatch.setattr(net, "_cast_weights", dict)
+    assert all(torch.equal(a, b) for a, b in zip(found, states(net), strict=True))
+
+
+def test_sampling_compiles_nothing() -> None:
+    torch._dynamo.reset()
+    net = PretrainedModel.wrap(random_language_model())
+    net.compile_blocks(backend="eager")
+    torch._dynamo.utils.counters.clear()
+    cache = net.cache(4, 0)
+    net.extend(cache, torch.arange(4), pad(ROWS), LENGTHS)
+    found = net.extend(cache, torch.tensor([1]), torch.tensor([[5]]), torch.tensor([1]))
+    assert not torch._dynamo.utils.counters["frames"]
+    one = torch.tensor([1])
+    expected = net.hidden(pad([[6, 7, 5]]), torch.tensor([0]), one * 2, one * 3)
+    assert torch._dynamo.utils.counters["frames"]["ok"] > 0
+    assert torch.allclose(found, expected, atol=1e-5)
+
+
+def test_models_whose_attention_is_another_are_refused() -> None:
+    from transformers import Gemma2Config, Gemma2ForCausalLM, MistralConfig, MistralForCausalLM
+
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    sizes |= {"vocab_size": 50, "num_key_value_heads": 1, "head_dim": 8}
+    squeezed = Gemma2Config(**sizes, attn_logit_softcapping=50.0, final_logit_softcapping=None)
+    net = PretrainedModel.wrap(Gemma2ForCausalLM(squeezed))
+    with pytest.raises(InvalidInputError, match="softcap"):
+        net.hidden(pad(ROWS), torch.arange(4), LENGTHS - 1, LENGTHS)
+    with pytest.raises(InvalidInputError, match="logits"):
+        PretrainedModel.wrap(Gemma2ForCausalLM(Gemma2Config(**sizes)))
+    net = PretrainedModel.wrap(MistralForCausalLM(MistralConfig(**sizes, sliding_window=6)))
+    with pytest.raises(InvalidInputError, match="a row of 7 tokens"):
+        net.hidden(pad(ROWS), torch.arange(4), LENGTHS - 1, LENGTHS)
+    cache, one = net.cache(1, 0), torch.tensor([0])
+    net.extend(cache, one, pad([ROWS[0]]), one + 5)
+    net.extend(cache, one, pad([[1]]), one + 1)
+    with pytest.raises(InvalidInputError, match="a row of 7 tokens"):
+        net.extend(cache, one, pad([[1]]), one + 1)
 
 
 def test_logits_are_made_in_parts_and_give_the_same_gradient(monkeypatch: pytest.MonkeyPatch) -> None:

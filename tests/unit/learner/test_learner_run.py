@@ -64,6 +64,23 @@ def test_a_crash_during_a_checkpoint_loses_one_update_at_most(finished: Path, tm
 def test_evaluating_a_run_again_gives_its_own_figure(finished: Path) -> None:
     result = json.loads((finished / "result.json").read_text())
     assert evaluate_run(finished)["success"] == result["success_end"]
+    likeliest = [evaluate_run(finished, temperature=0.0) for _ in range(2)]
+    assert likeliest[0]["success"] == likeliest[1]["success"]
+    assert likeliest[0]["temperature"] == 0.0
+
+
+def test_a_kl_in_the_rewards_is_not_in_the_loss_as_well(tmp_path: Path) -> None:
+    returns = {}
+    for place in ("reward", "loss"):
+        train_recipe(
+            small_recipe(update__kl_coefficient=0.5, update__kl_in=place, update__learning_rate=0.05), tmp_path / place
+        )
+        lines = checkpoint.read_metrics(tmp_path / place / "metrics.jsonl")
+        returns[place] = [(line["return"], line["policy_loss"], line["reference_kl"]) for line in lines]
+    first, second = returns["reward"], returns["loss"]
+    assert first[0] == pytest.approx(second[0], nan_ok=True), "the reference is the policy in the first update"
+    assert first[1] != second[1]
+    assert first[1][2] > 0
 
 
 def test_a_run_is_never_overwritten(finished: Path) -> None:

@@ -18,8 +18,9 @@ from rollout_stub import Stub  # noqa: E402
 
 from toolverse.errors import InvalidInputError, ServerError  # noqa: E402
 from toolverse.learner import checkpoint  # noqa: E402
+from toolverse.learner.play import Arena, panel_seeds  # noqa: E402
 from toolverse.learner.recipe import Recipe  # noqa: E402
-from toolverse.learner.train import resume_run, train_recipe  # noqa: E402
+from toolverse.learner.train import evaluate_run, resume_run, train_recipe  # noqa: E402
 from toolverse.rollout.files import read_trajectories  # noqa: E402
 
 
@@ -160,6 +161,25 @@ def test_a_crew_plays_the_episodes_that_one_process_would_have_logged(model_fold
     assert len(one) == 8
     assert [[t.action for t in x.turns] for x in one] == [[t.action for t in x.turns] for x in other]
     assert len({x.turns[0].action for x in one if x.group_id == one[0].group_id}) > 1, "attempts of a group differ"
+
+
+def test_a_crew_plays_the_panel_too(model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_envs(self: Arena) -> None:
+        raise AssertionError("this process steps an environment")
+
+    monkeypatch.setattr(Arena, "envs", property(no_envs))
+    server, stub = served(model_folder)
+    with stub.running():
+        changes = {"policy__workers": "threads", "updates": 1, "evaluate_every": 1, "evaluate_episodes": 3}
+        result = train_recipe(recipe(model_folder, stub.url, **changes), tmp_path / "run")
+        asked = len(server.asked)
+        again = evaluate_run(tmp_path / "run")
+        likeliest = evaluate_run(tmp_path / "run", episodes=4, temperature=0.0)
+    assert server.asked[asked:] == ["update-000001"] * (len(server.asked) - asked)
+    assert again["success"] == result["success_end"]
+    assert (likeliest["episodes"], likeliest["temperature"]) == (4, 0.0)
+    panel = list(read_trajectories(tmp_path / "run" / "eval.jsonl"))
+    assert [t.seed for t in panel[-2:]] == panel_seeds(2)
 
 
 def test_a_crew_needs_a_server() -> None:

@@ -22,6 +22,7 @@ from toolverse.learner.update import (  # noqa: E402
     Plan,
     UpdateSettings,
     adapt_kl,
+    less_kl,
     make_plan,
     micro_batches,
     read,
@@ -312,6 +313,18 @@ def test_the_reference_kl_pulls_towards_the_reference() -> None:
     before = read(model, rows).logp
     update(model, torch.optim.SGD(model.parameters(), lr=0.02), rows, batch, plan, settings, seed=0)
     assert read(model, rows).logp.mean() > before.mean()
+
+
+def test_the_kl_may_be_taken_off_the_rewards() -> None:
+    rows, batch, _ = prepared(policy(), bare(), UpdateSettings())
+    logp = np.linspace(-2.0, -1.0, rows.tokens)
+    found = less_kl(batch, rows, logp, logp - np.arange(rows.tokens), 0.5)
+    for turn in range(rows.turns):
+        expected = 0.5 * np.arange(rows.tokens)[rows.turn == turn].sum()
+        assert batch["rewards"][turn] - found["rewards"][turn] == pytest.approx(expected)
+    with_outcome = less_kl(batch.replace(outcome=np.ones(3)), rows, logp, logp - np.arange(rows.tokens), 0.5)
+    off = [sum(lost) for lost in np.split(batch["rewards"] - found["rewards"], batch.offsets[1:-1])]
+    assert with_outcome["outcome"] == pytest.approx(1.0 - np.array(off))
 
 
 def test_the_kl_coefficient_follows_its_target() -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import io
 import json
 import struct
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -15,6 +18,8 @@ from learner_kit import small_recipe  # noqa: E402
 from rich.console import Console  # noqa: E402
 
 from toolverse.cli.live import LiveView, sparkline  # noqa: E402
+from toolverse.cli.train import metrics_log  # noqa: E402
+from toolverse.errors import InvalidInputError, MissingDependencyError  # noqa: E402
 from toolverse.learner.tensorboard import EventFile, crc32c  # noqa: E402
 from toolverse.learner.train import resume_run, train_recipe  # noqa: E402
 from toolverse.rollout.diagnosis import diagnose  # noqa: E402
@@ -63,6 +68,28 @@ def test_an_event_file_holds_framed_scalars(tmp_path: Path) -> None:
     assert records[1].endswith(
         b"\x10\xac\x02" + b"\x2a" + bytes([len(value) + 2]) + b"\x0a" + bytes([len(value)]) + value
     )
+
+
+def test_trackio_is_told_each_update_and_needed_only_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "trackio", None)
+    with pytest.raises(MissingDependencyError, match="trackio"), metrics_log("trackio", tmp_path):
+        pass
+    told: list[Any] = []
+    stub = SimpleNamespace(
+        init=lambda **settings: told.append(settings),
+        log=lambda metrics, step: told.append((step, metrics)),
+        finish=lambda: told.append("finished"),
+    )
+    monkeypatch.setitem(sys.modules, "trackio", stub)
+    with metrics_log("trackio", tmp_path / "run") as (watch,):
+        watch({"update": 3, "success": 0.25, "alarms": ["x"], "nothing": None})
+    assert told == [
+        {"project": "toolverse", "name": "run", "resume": "allow"},
+        (3, {"update": 3, "success": 0.25}),
+        "finished",
+    ]
+    with pytest.raises(InvalidInputError, match="tensorboard or trackio"), metrics_log("other", tmp_path):
+        pass
 
 
 def test_the_live_table_shows_the_last_update_and_its_alarms() -> None:
