@@ -44,9 +44,10 @@ def one(name: str, seed: int, folder: Path, changes: list[str]) -> dict[str, Any
 def sentence(r: dict[str, Any]) -> str:
     """One run, for people."""
     start, end = r["interval_start"], r["interval"]
+    score = f"mean score {r['score_start']:.2f} -> {r['score_end']:.2f}, " if "score_end" in r else ""
     return (
         f"{r['recipe']:14} seed {r['seed']}: {r['success_start']:.1%} [{start[0]:.1%}, {start[1]:.1%}] -> "
-        f"{r['success_end']:.1%} [{end[0]:.1%}, {end[1]:.1%}], {r['updates']} updates, {r['cpu_s']:.0f} CPU-s"
+        f"{r['success_end']:.1%} [{end[0]:.1%}, {end[1]:.1%}], {score}{r['updates']} updates, {r['cpu_s']:.0f} CPU-s"
     )
 
 

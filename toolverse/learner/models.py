@@ -22,7 +22,7 @@ from toolverse.types import JSON
 def open_tokenizer(settings: PolicySettings) -> ChatTokenizer:
     """The tokenizer of a recipe; the tiny policy's is empty and learns from the expert's episodes."""
     if settings.model == "tiny":
-        return WordTokenizer(settings.patterns, left_out=settings.left_out)
+        return WordTokenizer(settings.patterns, left_out=settings.left_out, uncased=settings.uncased)
     from toolverse.learner.pretrained import PretrainedTokenizer
 
     return PretrainedTokenizer(model_path(settings.model))

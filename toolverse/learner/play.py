@@ -119,6 +119,12 @@ def panel_seeds(count: int) -> list[int]:
     return [derive_seed(PANEL_SEED, i) for i in range(count)]
 
 
+def score_interval(mean: float, episodes: int) -> tuple[float, float]:
+    """Wilson's 95 % interval at a mean score: an outer bound, since no score in [0, 1] varies more than a coin of its mean."""
+    found = wilson(min(mean * episodes, episodes), episodes)
+    return found.low, found.high
+
+
 @dataclass(frozen=True)
 class Success:
     """Success on a panel, with the Wilson 95 % interval."""

@@ -43,6 +43,7 @@ class PolicySettings(Model):
         width, layers, heads, places, recent, copies, matches, alike, composed: of the tiny policy (see `tiny`; `composed` gives
             it the words in its tokens).
         patterns, left_out: pieces that its tokenizer takes whole, and pieces of prompts that it is not shown.
+        uncased: the tokenizer reads and says lower case only.
         critic: `shared` trunk, `separate` trunk, or `none`.
         device: where the model is; "auto" takes a GPU if there is one, unless the model is the tiny one.
         lora: rank of adapters for a transformers model; 0 trains everything.
@@ -69,6 +70,7 @@ class PolicySettings(Model):
     composed: bool = False
     patterns: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    uncased: bool = False
     critic: Literal["shared", "separate", "none"] = "shared"
     device: str = "auto"
     lora: int = Field(default=0, ge=0)

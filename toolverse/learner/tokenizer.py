@@ -4,6 +4,9 @@ Text is cut into pieces by a regular expression whose pieces, one after the othe
 that follows them). The vocabulary is *open* while expert episodes are read and every new piece gets the next id; then it is
 frozen, and what it has never seen becomes `<unk>`. A recipe may give patterns of its own that are tried first: "(3, 4)" as one
 token makes a Sokoban board 15 tokens long instead of 60. It may also name what a prompt can do without: separators, say.
+
+Where an environment does not tell capitals from small letters, an `uncased` tokenizer reads and says everything in lower case:
+the "Tumble Dry" of a title is then the "tumble dry" of an instruction.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ class WordTokenizer:
         left_out: regular expressions, tried before all others, of what others say that the policy is not shown. What it says
             itself is never shortened.
         words: the vocabulary after the special tokens, in id order.
+        uncased: all text is taken in lower case; the patterns see it so.
         frozen: no further words are added.
 
     Raises:
@@ -44,6 +48,7 @@ class WordTokenizer:
         words: Sequence[str] = (),
         *,
         left_out: Sequence[str] = (),
+        uncased: bool = False,
         frozen: bool = False,
     ) -> None:
         for pattern in (*left_out, *patterns):
@@ -57,7 +62,7 @@ class WordTokenizer:
                 raise InvalidInputError(f"pattern {pattern!r} matches the empty string", where="tokenizer")
         self.patterns, self.left_out = tuple(patterns), tuple(left_out)
         self.words = [*SPECIAL, *words]
-        self.frozen = frozen
+        self.uncased, self.frozen = uncased, frozen
         self._ids = {word: index for index, word in enumerate(self.words)}
         pieces = "|".join([*(f"(?:{pattern})" for pattern in patterns), _PIECES])
         self._split = re.compile(pieces)
@@ -74,13 +79,14 @@ class WordTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, without roles or end."""
-        return [self._id(match.group()) for match in self._split.finditer(text)]
+        return [self._id(match.group()) for match in self._split.finditer(self._folded(text))]
 
     def shown(self, text: str) -> list[int]:
         """Ids of what others say, without what is left out."""
         found = self._known.get(text)
         if found is None:
-            found = [self._id(match["kept"]) for match in self._shorten.finditer(text) if match["kept"] is not None]
+            pieces = self._shorten.finditer(self._folded(text))
+            found = [self._id(piece["kept"]) for piece in pieces if piece["kept"] is not None]
             if self.frozen and len(self._known) < 100_000:
                 self._known[text] = found
         return found
@@ -143,12 +149,26 @@ class WordTokenizer:
         return self
 
     def to_json(self) -> dict[str, JSON]:
-        return {"patterns": list(self.patterns), "left_out": list(self.left_out), "words": self.words[len(SPECIAL) :]}
+        return {
+            "patterns": list(self.patterns),
+            "left_out": list(self.left_out),
+            "uncased": self.uncased,
+            "words": self.words[len(SPECIAL) :],
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Inverse of `to_json`; frozen."""
-        return cls(data["patterns"], data["words"], left_out=data.get("left_out", ()), frozen=True)
+        return cls(
+            data["patterns"],
+            data["words"],
+            left_out=data.get("left_out", ()),
+            uncased=data.get("uncased", False),
+            frozen=True,
+        )
+
+    def _folded(self, text: str) -> str:
+        return text.lower() if self.uncased else text
 
     def _id(self, word: str) -> int:
         index = self._ids.get(word)

@@ -32,7 +32,7 @@ from toolverse.learner.distributed import ALONE, World, is_sharded, join
 from toolverse.learner.health import alarms
 from toolverse.learner.iteration import one_update
 from toolverse.learner.models import build_model, equip, open_tokenizer, saved_tokenizer
-from toolverse.learner.play import Arena, Success
+from toolverse.learner.play import Arena, Success, score_interval
 from toolverse.learner.policy import PolicyModel
 from toolverse.learner.recipe import Recipe
 from toolverse.learner.record import Record
@@ -63,7 +63,9 @@ def train_recipe(
 
     Returns:
         `success_start` and `success_end` on the held-out panel, `interval` (Wilson 95 % of the end) and `interval_start`,
-        `cpu_s` (the whole run, start-up of the process included), and what else the report shows.
+        `score_start` and `score_end` (mean scores: half-right is not nothing), `score_interval` and `score_interval_start`
+        (outer bounds of 95 % intervals), `cpu_s` (the whole run, start-up of the process included), and what else the report
+        shows.
 
     Raises:
         InvalidInputError: `out` holds a run already.
@@ -217,7 +219,15 @@ def start_run(recipe: Recipe, out: Path, progress: Progress, world: World = ALON
             if step % 50 == 0 or step == steps:
                 progress(f"cloning {step}/{steps}: {loss:.3f} nats per token")
 
-        clone(model, rows, recipe.clone, seed=seed, progress=tell, world=world)
+        clone(
+            model,
+            rows,
+            recipe.clone,
+            seed=seed,
+            microbatch_tokens=recipe.update.microbatch_tokens,
+            progress=tell,
+            world=world,
+        )
     model.start_critic()
     run = Run(
         recipe,
@@ -376,6 +386,10 @@ def _result(run: Run, end: Success, lines: list[dict[str, Any]]) -> dict[str, An
         "interval_start": run.start["interval"],
         "success_end": end.rate,
         "interval": [round(x, 4) for x in end.interval],
+        "score_start": run.start["mean_score"],
+        "score_interval_start": [round(x, 4) for x in score_interval(run.start["mean_score"], end.episodes)],
+        "score_end": round(end.mean_score, 4),
+        "score_interval": [round(x, 4) for x in score_interval(end.mean_score, end.episodes)],
         "episodes": end.episodes,
         "alarms": sorted({alarm.partition(":")[0] for line in lines for alarm in line["alarms"]}),
         "cpu_s": round(run.cpu_s(), 1),

@@ -39,6 +39,12 @@ class TestGae:
         record = {"rewards": [0, 0, 0], "values": [0.2, 0.4, 0.6], "truncated": True, "boot": boot}
         close(estimate("gae", Batch.from_turns([record]), gamma=0.9, lam=0.8).advantages, expected)
 
+    def test_a_truncated_trajectory_may_count_as_ended(self):
+        record = {"rewards": [0, 0, 0], "values": [0.2, 0.4, 0.6], "truncated": True, "boot": 0.5}
+        result = estimate("gae", Batch.from_turns([record]), gamma=0.9, lam=0.8, bootstrap_truncated=False)
+        close(result.advantages, [-0.05024, -0.292, -0.6])
+        close(result.targets, np.add(result.advantages, [0.2, 0.4, 0.6]))
+
     def test_tool_tokens_do_not_exist_for_the_recursion(self):
         record = {
             "token_rewards": [[0, 0, 0, 0, 1]],

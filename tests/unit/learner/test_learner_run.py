@@ -131,6 +131,8 @@ def test_the_command_prints_the_result(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout.splitlines()[-1])
-    assert {"success_start", "success_end", "interval", "cpu_s"} <= told.keys()
+    assert {"success_start", "success_end", "interval", "score_start", "score_end", "cpu_s"} <= told.keys()
+    low, high = told["score_interval"]
+    assert low <= told["score_end"] <= high
     again = CliRunner().invoke(app, ["eval", str(out), "--json"])
     assert json.loads(again.stdout.splitlines()[-1])["success"] == told["success_end"]

@@ -87,3 +87,17 @@ def test_a_chat_grows_without_changing_its_past() -> None:
 def test_a_bad_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(InvalidInputError, match="pattern"):
         WordTokenizer([pattern])
+
+
+def test_an_uncased_tokenizer_takes_capitals_for_small_letters() -> None:
+    tokenizer = WordTokenizer([r"click\["], uncased=True)
+    assert tokenizer.encode("Click[Tumble Dry]") == tokenizer.shown("click[tumble dry]")
+    assert tokenizer.decode(tokenizer.encode("Tumble Dry")) == "tumble dry"
+
+
+def test_a_saved_uncased_tokenizer_still_is_one() -> None:
+    tokenizer = WordTokenizer(left_out=[" x+"], uncased=True)
+    ids = tokenizer.shown("AB XXX ab Y")
+    again = WordTokenizer.from_json(tokenizer.to_json())
+    assert again.shown("AB XXX ab Y") == ids
+    assert again.decode(ids) == "ab ab y"

@@ -35,14 +35,24 @@ Whitening = Literal["none", "population", "bessel"]
     needs=("values",),
     scope="trajectory",
 )
-def gae(batch: Batch, *, gamma: float = 1.0, lam: float = 1.0, whitening: Whitening = "none") -> Result:
+def gae(
+    batch: Batch,
+    *,
+    gamma: float = 1.0,
+    lam: float = 1.0,
+    whitening: Whitening = "none",
+    bootstrap_truncated: bool = True,
+) -> Result:
     """PPO's advantages over turns: lambda-weighted temporal differences of a critic.
 
     Args:
         gamma: discount per turn.
         lam: 0 trusts the critic, 1 the returns.
         whitening: of the advantages (not the targets) over the whole batch; the scope is then the batch.
+        bootstrap_truncated: False where the agent itself controls the ending: what it has not reached by then counts as 0.
     """
+    if not bootstrap_truncated:
+        batch = batch.replace(truncated=np.zeros(len(batch), np.bool_))
     advantages = turn_gae(batch, batch["rewards"], batch["values"], gamma, lam)
     return Result(whitened(advantages, whitening), batch, targets=advantages + batch["values"])
 

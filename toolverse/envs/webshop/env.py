@@ -14,11 +14,11 @@ from toolverse.envs.messages import Parsed
 from toolverse.envs.prompts import Prompt
 from toolverse.envs.webshop.catalogue import Catalogue
 from toolverse.envs.webshop.engine import Shop, parse_action
-from toolverse.envs.webshop.expert import next_action
+from toolverse.envs.webshop.expert import EXPERTS
 from toolverse.envs.webshop.goals import Draws, GoalList, GoalTable
 from toolverse.envs.webshop.lint import is_reachable
 from toolverse.envs.webshop.pack import open_catalogue
-from toolverse.envs.webshop.profiles import Picker, profile_named
+from toolverse.envs.webshop.profiles import REWARDS, Picker, profile_named
 from toolverse.envs.webshop.text import QUERY_PLACE, RENDERERS, prompt
 from toolverse.envs.webshop.types import OBSERVATIONS, Session
 from toolverse.errors import InvalidInputError
@@ -84,6 +84,8 @@ class WebShopEnv(ChatEnv):
         nouns: nouns for the reward's type factor: a JSON file, "spacy" or "rule"; None takes the folder's own file.
         predraw: the engine prints through `rich` 13 or newer, which costs its generator one draw (see `goals.Draws`).
         show_attributes: product pages have an Attributes button.
+        reward: "score" (the engine's reward) or "success" (1 for a perfect purchase, else 0) instead of the profile's.
+        expert: whom `expert_action` asks: "oracle" knows the target and takes the shortest path; "reader" goes by the page.
         skip_malformed: leave malformed rows of the catalogue out, with a warning, instead of refusing the file.
         max_turns: None takes the profile's.
         observation_max_chars: by default pages are never cut.
@@ -105,6 +107,8 @@ class WebShopEnv(ChatEnv):
         nouns: str | Path | None = None,
         predraw: bool = True,
         show_attributes: bool = False,
+        reward: str | None = None,
+        expert: str = "oracle",
         skip_malformed: bool = False,
         max_turns: int | None = None,
         observation_max_chars: int = 2_000_000,
@@ -120,6 +124,13 @@ class WebShopEnv(ChatEnv):
             raise InvalidInputError(
                 f"unknown observation {observation!r}", where=self.family, expected=f"one of {', '.join(OBSERVATIONS)}"
             )
+        if expert not in EXPERTS:
+            raise InvalidInputError(f"unknown expert {expert!r}", where=self.family, expected=" or ".join(EXPERTS))
+        self._next_action = EXPERTS[expert]
+        if reward is not None and reward not in REWARDS:
+            raise InvalidInputError(f"unknown reward {reward!r}", where=self.family, expected=" or ".join(REWARDS))
+        self._reward_name = reward
+        self._reward = self.profile.reward if reward is None else REWARDS[reward]
         if self.prompt_kind == "bare":
             self._parse = _parse_verbatim
         catalogue = open_catalogue(
@@ -212,7 +223,7 @@ class WebShopEnv(ChatEnv):
             self._fixed_score = shop.terms(session, fixed=True).total
         return Outcome(
             self._render(shop, session),
-            self.profile.reward(effect.reward) if effect.done else 0.0,
+            self._reward(effect.reward) if effect.done else 0.0,
             terminated=effect.done,
             valid=effect.acted,
             error=error,
@@ -300,7 +311,7 @@ class WebShopEnv(ChatEnv):
         return self._act(f"{call.name}[{value}]")
 
     def _expert(self) -> str | Sequence[ToolCall] | None:
-        action = next_action(self.shop, self._session)
+        action = self._next_action(self.shop, self._session)
         if action is None or self.prompt_kind != "tools":
             return action
         name, _, value = action[:-1].partition("[")
@@ -313,6 +324,7 @@ class WebShopEnv(ChatEnv):
             "show_attributes": self.shop.show_attributes,
             "profile": self.profile.name,
             "split": self.split,
+            **({} if self._reward_name is None else {"reward": self._reward_name}),
         }
 
     def _save(self) -> JSON:

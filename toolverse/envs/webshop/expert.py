@@ -1,10 +1,15 @@
-"""Two scripted shoppers: an oracle that knows the target and takes the shortest path, and one who only reads the page."""
+"""Scripted shoppers: an oracle that knows the target and takes the shortest path, and two that only read the pages.
+
+The `Searcher` dawdles like a person and has a memory; the reader is its plain sister, whose every command is a function of the
+page: what a policy that sees one page at a time can imitate.
+"""
 
 from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator, Mapping, Set
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Final
 
 from toolverse.envs.webshop.analysis import terms
@@ -76,6 +81,63 @@ def next_action(shop: Shop, session: Session) -> str | None:
     if session.view == "results" and session.keywords == query.split(" ") and session.page <= page:
         return f"click[{goal.asin.lower()}]" if session.page == page else f"click[{NEXT}]"
     return f"search[{query}]"
+
+
+READER_OPENS: Final = 3
+"""Products that the reader opens before it is content with an option that is not quite what was asked for."""
+
+
+def read_action(shop: Shop, session: Session) -> str | None:
+    """The reader's next command from any state of a session; None once something is bought, or if nothing is found.
+
+    It searches the instruction's words, opens the first product of the page that it has not opened and whose price is low
+    enough, chooses the options that the instruction names, and buys; where the page lacks one of them, it goes back for the
+    next. All that it goes by stands on the `text_rich` page: what was opened, what was chosen.
+    """
+    goal = session.goal
+    if session.done:
+        return None
+    if session.view == "item":
+        return _chosen_on(shop, session)
+    if session.view not in ("index", "results"):
+        return f"click[{PREV}]"
+    query = _typed(goal.instruction)
+    shown = [shop.catalogue.products[at] for at in shop.shown(session)]
+    if shown:
+        new = [product for product in shown if product.asin not in session.seen]
+        cheap = [product for product in new if max(product.prices) <= goal.cap]
+        return f"click[{(cheap or new or shown)[0].asin.lower()}]"
+    return f"search[{query}]" if session.keywords != query.split(" ") else None
+
+
+def _chosen_on(shop: Shop, session: Session) -> str:
+    """The reader's command on a product's page."""
+    instruction = session.goal.instruction.lower()
+    lacks, missing = False, []
+    for name, values in shop.product(session).options.items():
+        value = _named(instruction, name, values)
+        if value is None:
+            lacks = lacks or f"{name}: " in instruction
+        elif session.options.get(name) != value:
+            missing.append(value)
+    if lacks and len(session.seen) < min(READER_OPENS, len(session.hits)):
+        return f"click[{PREV}]"
+    return f"click[{missing[0] if missing else BUY}]"
+
+
+def _named(instruction: str, name: str, values: Iterable[str]) -> str | None:
+    """Which value of an option an instruction names: best behind the option's name, else anywhere; the longest."""
+    for start in (f"{name}: ", ""):
+        found = [v for v in values if re.search(rf"(?<![\w-]){re.escape(start + v)}(?![\w.-]*\w)", instruction)]
+        if found:
+            return max(found, key=len)
+        if start and start in instruction:
+            return None
+    return None
+
+
+EXPERTS: Final[Mapping[str, Callable[[Shop, Session], str | None]]] = {"oracle": next_action, "reader": read_action}
+"""Whom an environment may ask what to do next."""
 
 
 _SMALL_TALK: Final = frozenset(

@@ -50,6 +50,14 @@ def _tenfold_success(score: float) -> float:
     return 10.0 if score == 1.0 else 0.0
 
 
+def _success(score: float) -> float:
+    return float(score == 1.0)
+
+
+REWARDS: Final[dict[str, Callable[[float], float]]] = {"score": _plain, "success": _success}
+"""From the engine's reward at the purchase to the one that `step` returns, by name."""
+
+
 def _strict_picker(goals: GoalList, split: str) -> Picker:
     """Uniform over one side of the canonical split, unreachable goals passed over."""
     indices = range(len(goals)) if split == "all" else canonical_part(goals, split).indices
