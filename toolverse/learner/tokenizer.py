@@ -105,7 +105,9 @@ class WordTokenizer:
     def parts(self) -> list[list[int]]:
         """Of each id, the words in its piece, numbered in the order in which they first occur."""
         numbers: dict[str, int] = {}
-        pieces = [() if index < len(SPECIAL) else _WORD.findall(piece.lower()) for index, piece in enumerate(self.words)]
+        pieces = [
+            () if index < len(SPECIAL) else _WORD.findall(piece.lower()) for index, piece in enumerate(self.words)
+        ]
         return [[numbers.setdefault(word, len(numbers)) for word in piece] for piece in pieces]
 
     def messages(self, messages: Sequence[Mapping[str, JSON]]) -> list[int]:
