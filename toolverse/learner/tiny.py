@@ -194,6 +194,9 @@ class TinyModel(nn.Module):
         parts: of each token of the vocabulary, the numbers of the words in it; none if embeddings are not composed.
     """
 
+    _flat: Tensor
+    _starts: Tensor
+
     def __init__(self, config: TinyConfig, parts: Sequence[Sequence[int]] = ()) -> None:
         super().__init__()
         self.config = config
