@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,7 +50,8 @@ class ALFWorldEnv(ChatEnv):
         split: which games of `data_dir`; None takes `train` if there is one, else all.
         task_types: only these types of tasks (names as in ALFRED, or put, look, clean, heat, cool, two).
         fixes: departures from the published game (`engine.FIXES`), by name.
-        difficulty: of made games: "easy", "medium" or "hard".
+        difficulty, knobs: of made games: "easy", "medium" or "hard", and single knobs that differ from it, such as
+            {"clutter": 0.1} (`generator.Difficulty`).
         dialect: of made games: "move" (data 2.1.2 and later) or "put" (2.1.1).
         profile: the reward (`REWARDS`).
         expert: whom `expert_action` asks: "oracle" knows the state and takes the shortest way; "explorer" knows only what it
@@ -69,6 +70,7 @@ class ALFWorldEnv(ChatEnv):
         task_types: Sequence[str] | None = None,
         fixes: Sequence[str] = (),
         difficulty: str = "medium",
+        knobs: Mapping[str, float] | None = None,
         dialect: str = "move",
         profile: str = "sparse",
         expert: str = "oracle",
@@ -83,7 +85,7 @@ class ALFWorldEnv(ChatEnv):
             raise InvalidInputError(
                 f"unknown profile {profile!r}", where=self.family, expected=f"one of {list(REWARDS)}"
             )
-        self._difficulty, self._dialect = difficulty, dialect
+        self._made = partial(_made, difficulty=difficulty, knobs=tuple(sorted((knobs or {}).items())), dialect=dialect)
         self._task_types = tuple(SHORT_NAMES.get(name, name) for name in task_types) if task_types else None
         self._source = "" if game_file is None else str(game_file)
         self._fixed = read_game(game_file) if game_file is not None else None
@@ -96,7 +98,7 @@ class ALFWorldEnv(ChatEnv):
         super().__init__(max_turns=max_turns, **settings)
         self._parse = PARSER_OF[self.prompt_kind]
         self._origin: JSON = None
-        game = self._fixed or _made(0, None, difficulty, dialect)
+        game = self._fixed or self._made(0, None)
         self._engine = Engine(game, self._fixes)
         self._milestones = Milestones(game)
         self._progress = 0.0
@@ -158,7 +160,7 @@ class ALFWorldEnv(ChatEnv):
         number = seed % 2**31
         kind = self._task_types[number % len(self._task_types)] if self._task_types is not None else None
         self._origin = ["made", number, kind]
-        return _made(number, kind, self._difficulty, self._dialect)
+        return self._made(number, kind)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         self._well_formed = self.prompt_kind in ("bare", "react", "tools") or format_valid(self.prompt_kind, action)
@@ -312,7 +314,7 @@ class ALFWorldEnv(ChatEnv):
 
     def _game_of(self, origin: Sequence[Any], prefix: str) -> Game:
         if origin[0] == "made":
-            game = _made(origin[1], origin[2], self._difficulty, self._dialect)
+            game = self._made(origin[1], origin[2])
         elif origin[0] == "data" and self._library is not None:
             game = self._library.load(origin[1])
         else:
@@ -329,5 +331,7 @@ def _library(folder: Path) -> Library:
 
 
 @lru_cache(maxsize=512)
-def _made(number: int, kind: str | None, difficulty: str, dialect: str) -> Game:
-    return generate_game(number, task_type=kind, difficulty=difficulty, dialect=dialect).game
+def _made(
+    number: int, kind: str | None, *, difficulty: str, knobs: tuple[tuple[str, float], ...], dialect: str
+) -> Game:
+    return generate_game(number, task_type=kind, difficulty=difficulty, dialect=dialect, **dict(knobs)).game
