@@ -1,6 +1,6 @@
 """Train the tiny recipes over seeds, and say what came out: success before and after with Wilson intervals, CPU-seconds.
 
-    python tests/benchmarks/recipes.py                                # those that learn, three seeds: `make recipes`
+    python tests/benchmarks/recipes.py                                # all of them, three seeds: `make recipes`
     python tests/benchmarks/recipes.py --recipe sokoban-tiny --seeds 1 --out out/try --json out/try.json
 
 Resumable: a finished run is read, an unfinished one goes on from its newest checkpoint. The JSON holds the curves too, and the
@@ -19,8 +19,8 @@ from typing import Any
 from toolverse.learner.recipe import load, parse_changes
 
 HERE = Path(__file__).resolve().parent
-MEASURED = ("sokoban-tiny",)
-"""Recipes that are known to learn; the others are run by name."""
+MEASURED = ("sokoban-tiny", "alfworld-tiny", "webshop-tiny", "mcp-tiny")
+"""Recipes for a CPU."""
 
 
 def one(name: str, seed: int, folder: Path, changes: list[str]) -> dict[str, Any]:
