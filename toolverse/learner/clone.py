@@ -9,10 +9,11 @@ import numpy as np
 import torch
 
 from toolverse.learner.distributed import ALONE, World
+from toolverse.learner.micro import MicroBatch, shares
 from toolverse.learner.policy import PolicyModel
 from toolverse.learner.recipe import CloneSettings
 from toolverse.learner.rows import Rows
-from toolverse.learner.update import Local, clip, shares
+from toolverse.learner.update import clip
 
 
 def clone(
@@ -47,7 +48,7 @@ def clone(
             here = int(np.isin(rows.row, members).sum())
             batch_loss = 0.0
             for some, counts in shares(rows, members, microbatch_tokens, world):
-                local = Local(rows, some)
+                local = MicroBatch(rows, some)
                 hidden = local.hidden(model.backbone, rows.row[local.tokens], rows.column[local.tokens])
                 logp, _ = model.log_probs(hidden, torch.from_numpy(rows.target[local.tokens]))
                 loss = -logp.sum() / here * float(counts)

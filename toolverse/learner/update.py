@@ -13,7 +13,7 @@ place in a denominator. All random choices come from the seed that is passed in.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -27,6 +27,7 @@ from toolverse.credit import Batch, Levels, Loss, Result
 from toolverse.credit.axes import denominators, effective_mask
 from toolverse.errors import InvalidInputError, ToolverseError
 from toolverse.learner.distributed import ALONE, World, clip_gradients, is_sharded
+from toolverse.learner.micro import MicroBatch, micro_batches, shares
 from toolverse.learner.policy import HEADS, PolicyModel
 from toolverse.learner.rows import ACTION, SUBGOAL, SWITCH, Floats, Ints, Rows
 from toolverse.learner.sampler import pad
@@ -139,7 +140,7 @@ def read(
     decision, after, switch = np.zeros((M, len(HEADS))), np.zeros((M, len(HEADS))), np.zeros(M)
     ordered = np.argsort(rows.lengths, kind="stable")
     for some in micro_batches(rows, ordered[world.rank :: world.size], microbatch_tokens):
-        local = Local(rows, some)
+        local = MicroBatch(rows, some)
         tokens, turns = local.tokens, local.turns
         p = local.hidden(model.backbone, rows.row[tokens], rows.column[tokens])
         some_logp, some_entropy = model.log_probs(p, torch.from_numpy(rows.target[tokens]), temperature)
@@ -413,7 +414,7 @@ def update(
             optimizer.zero_grad(set_to_none=True)
             step, finite = Tally(), True
             for some, counts in shares(rows, members, settings.microbatch_tokens, world):
-                local = Local(rows, some)
+                local = MicroBatch(rows, some)
                 trained = np.flatnonzero(local.holds(rows.row) & mask)
                 # Sharded blocks compute in lockstep: each process passes through them, also for tokens without a loss.
                 tokens = local.tokens[:1] if lockstep and not len(trained) else trained
@@ -463,7 +464,7 @@ def clip(model: PolicyModel, parameters: list[Any], most: float) -> float:
 
 
 def _forward(
-    model: PolicyModel, local: Local, rows: Rows, plan: Plan, tokens: Ints, value_at: Ints
+    model: PolicyModel, local: MicroBatch, rows: Rows, plan: Plan, tokens: Ints, value_at: Ints
 ) -> tuple[Tensor, Tensor]:
     """Hidden states of the policy tokens and of the value positions; one pass where the trunk is shared."""
     token_places = rows.row[tokens], rows.column[tokens]
@@ -605,53 +606,3 @@ def adapt_kl(coefficient: float, kl: float, settings: UpdateSettings) -> float:
         return coefficient
     error = min(max(kl / settings.kl_target - 1.0, -0.2), 0.2)
     return coefficient * (1.0 + error / settings.kl_horizon)
-
-
-# --- micro batches ----------------------------------------------------------------------------------------------------------
-
-
-def micro_batches(rows: Rows, members: Ints, most_tokens: int) -> Iterator[Ints]:
-    """Some rows, sorted by length and cut so that no padded micro batch exceeds `most_tokens` (one row always fits)."""
-    lengths = rows.lengths[members]
-    order = members[np.argsort(lengths, kind="stable")]
-    start = 0
-    for stop in range(1, len(order) + 1):
-        if stop == len(order) or len(rows.ids[order[stop]]) * (stop + 1 - start) > most_tokens:
-            yield order[start:stop]
-            start = stop
-
-
-def shares(rows: Rows, members: Ints, most_tokens: int, world: World = ALONE) -> Iterator[tuple[Ints, bool]]:
-    """This process's micro batches of some rows, which are dealt out by length. All processes get the same number (sharded
-    models compute in lockstep); what fills up is one row that does not count (False)."""
-    ordered = members[np.argsort(rows.lengths[members], kind="stable")]
-    each = [list(micro_batches(rows, ordered[rank :: world.size], most_tokens)) for rank in range(world.size)]
-    mine = each[world.rank]
-    yield from ((some, True) for some in mine)
-    for _ in range(max(map(len, each)) - len(mine)):
-        yield ordered[:1], False
-
-
-class Local:
-    """A micro batch: padded ids, and global rows renumbered to local ones."""
-
-    def __init__(self, rows: Rows, some: Ints) -> None:
-        lengths = rows.lengths[some]
-        ids = np.zeros((len(some), int(lengths.max())), np.int64)
-        for k, r in enumerate(some):
-            ids[k, : lengths[k]] = rows.ids[r]
-        self.ids, self.lengths = torch.from_numpy(ids), torch.from_numpy(lengths)
-        self._place = np.full(len(rows.ids), -1, np.int64)
-        self._place[some] = np.arange(len(some))
-        self.tokens = np.flatnonzero(self.holds(rows.row))
-        self.turns = np.flatnonzero(self.holds(rows.turn_row))
-
-    def holds(self, row: Ints) -> NDArray[np.bool_]:
-        """bool: entries whose row is in this micro batch."""
-        return np.asarray(self._place[row] >= 0)
-
-    def hidden(self, backbone: Any, row: Ints, column: Ints) -> Tensor:
-        """Hidden states at (global row, column) positions."""
-        local = torch.from_numpy(self._place[row])
-        out: Tensor = backbone.hidden(self.ids, local, torch.from_numpy(column), self.lengths)
-        return out

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 from toolverse.credit import Batch, Loss, estimate, names  # noqa: E402
 from toolverse.credit.axes import aggregate, denominators, log_ratios, policy_loss  # noqa: E402
 from toolverse.errors import InvalidInputError  # noqa: E402
+from toolverse.learner.micro import micro_batches  # noqa: E402
 from toolverse.learner.policy import PolicyModel  # noqa: E402
 from toolverse.learner.rows import ACTION, OTHER, SUBGOAL, SWITCH, Rows, make_batch, make_rows  # noqa: E402
 from toolverse.learner.tiny import TinyConfig, TinyModel  # noqa: E402
@@ -24,7 +25,6 @@ from toolverse.learner.update import (  # noqa: E402
     adapt_kl,
     less_kl,
     make_plan,
-    micro_batches,
     read,
     update,
     with_values,
