@@ -44,7 +44,9 @@ class Model(BaseModel):
             field = ".".join(str(part) for part in first["loc"]) or cls.__name__
             more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
             raise InvalidInputError(
-                f"field {field!r} of {cls.__name__}: {first['msg']}{more}", where=where, expected=None
+                f"field {field!r} of {cls.__name__}: {first['msg'].removeprefix('Value error, ')}{more}",
+                where=where,
+                expected=None,
             ) from error
 
 

@@ -13,7 +13,7 @@ from toolverse.learner.policy import PolicyModel
 from toolverse.learner.recipe import PolicySettings
 from toolverse.learner.render import ChatTokenizer
 from toolverse.learner.rows import switch_position
-from toolverse.learner.tiny import TinyConfig, TinyModel
+from toolverse.learner.tiny import TinyModel
 from toolverse.learner.tokenizer import WordTokenizer
 from toolverse.learner.update import UpdateSettings
 from toolverse.types import JSON
@@ -59,20 +59,8 @@ def build_model(settings: PolicySettings, tokenizer: ChatTokenizer) -> PolicyMod
                 where="clone.episodes",
                 expected="at least 1: it learns them from the expert",
             )
-        backbone = TinyModel(
-            TinyConfig(
-                len(tokenizer),
-                settings.width,
-                settings.layers,
-                settings.heads,
-                places=settings.places,
-                recent=settings.recent,
-                copies=settings.copies,
-                matches=settings.matches,
-                alike=settings.alike,
-            ),
-            tokenizer.parts() if settings.composed else (),
-        )
+        parts = tokenizer.parts() if settings.composed else ()
+        backbone = TinyModel(settings.tiny(len(tokenizer)), parts)
     else:
         from toolverse.learner.pretrained import PretrainedModel
 

@@ -18,6 +18,8 @@ from pydantic import Field, model_validator
 
 from toolverse.envs.prompts import Prompt
 from toolverse.errors import InvalidInputError, NotFoundError
+from toolverse.learner.tiny import TinyConfig
+from toolverse.learner.tokenizer import WordTokenizer
 from toolverse.learner.update import UpdateSettings
 from toolverse.types import JSON, Model
 
@@ -82,6 +84,28 @@ class PolicySettings(Model):
     served_model: str = ""
     workers: Literal["local", "threads", "processes", "ray"] = "local"
     parallel: int = Field(default=16, ge=1)
+
+    def tiny(self, vocabulary: int) -> TinyConfig:
+        """The sizes of the tiny policy with so many words."""
+        return TinyConfig(
+            vocabulary,
+            self.width,
+            self.layers,
+            self.heads,
+            places=self.places,
+            recent=self.recent,
+            copies=self.copies,
+            matches=self.matches,
+            alike=self.alike,
+        )
+
+    @model_validator(mode="after")
+    def _tiny_fits(self) -> Self:
+        """Said before the expert has played for a minute."""
+        if self.model == "tiny":
+            self.tiny(1)
+            WordTokenizer(self.patterns, left_out=self.left_out)
+        return self
 
     @model_validator(mode="after")
     def _server_takes_adapters(self) -> Self:

@@ -49,6 +49,19 @@ def test_groups_must_be_whole() -> None:
         load("sokoban-tiny", {"group_size": 7, "episodes": 64})
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "word"),
+    [
+        ("copies", False, "matches=3 without copies"),
+        ("heads", 7, "7 heads"),
+        ("left_out", ["("], "no regular expression"),
+    ],
+)
+def test_a_tiny_policy_that_cant_be_is_refused_before_anybody_plays(field: str, value: object, word: str) -> None:
+    with pytest.raises(InvalidInputError, match=word):
+        load("mcp-tiny", {f"policy.{field}": value})
+
+
 @pytest.mark.parametrize("pair", ["epochs", "a-b=1", "=3"])
 def test_a_change_without_a_field_is_refused(pair: str) -> None:
     with pytest.raises(InvalidInputError, match="--set"):
