@@ -52,7 +52,8 @@ def sentence(r: dict[str, Any]) -> str:
 
 
 def draw(results: list[dict[str, Any]], file: Path) -> None:
-    """One panel per recipe: each seed's held-out curve, with the Wilson intervals of its ends."""
+    """One panel per recipe: each seed's held-out curve, with the Wilson intervals of its ends; dashed, the mean scores of the
+    ends where those say more."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -69,9 +70,12 @@ def draw(results: list[dict[str, Any]], file: Path) -> None:
                 (r["updates"], r["success_end"], r["interval"]),
             ):
                 axis.errorbar(at, value, [[value - low], [high - value]], color=f"C{color}", capsize=3)
+            if r.get("score_end", r["success_end"]) - r["success_end"] > 0.02:  # half-right is not nothing there
+                ends = [0, r["updates"]], [r["score_start"], r["score_end"]]
+                axis.plot(*ends, "s--", ms=4, color=f"C{color}", label="mean score" if color == 0 else None)
         axis.set(title=name, xlabel="update", ylim=(-0.02, 1.02))
         axis.grid(alpha=0.3)
-        axis.legend(loc="lower right", fontsize=8)
+        axis.legend(loc="best", fontsize=8)
     axes[0][0].set_ylabel("sampled success, held-out instances")
     figure.tight_layout()
     figure.savefig(file, dpi=110)

@@ -13,7 +13,7 @@ from toolverse.learner.recipe import Recipe
 Lines = Sequence[Mapping[str, Any]]
 
 _PANELS = (
-    ("success", "success while training"),
+    ("score", "mean score while training"),
     ("entropy", "entropy, nats per token"),
     ("explained_variance", "explained variance of the critic"),
     ("kl", "KL(old || new) per update"),
@@ -71,6 +71,8 @@ def _page(curve: Path, recipe: Recipe, lines: Lines, result: Mapping[str, Any]) 
     rows = [
         ("success before", _rate(result["success_start"], result["interval_start"])),
         ("success after", _rate(result["success_end"], result["interval"])),
+        ("mean score before", _rate(result["score_start"], result["score_interval_start"])),
+        ("mean score after", _rate(result["score_end"], result["score_interval"])),
         ("held-out episodes", result["episodes"]),
         ("updates", result["updates"]),
         ("CPU-seconds", result["cpu_s"]),
