@@ -21,7 +21,6 @@ transformer of this size does not:
 - `alike`: attention begins as likeness: keys start as what queries are, so that a token looks at the same token elsewhere, and
   only one pair in four is turned by positions, so that it does so over any distance. "Is what I look for among these, and have I
   been there?" is asked by comparing.
-
 - `parts`: the embedding of a token is its own plus those of the words in it (as in Bojanowski et al. 2017, arXiv:1607.04606), so
   that the "desk" of a task is part of "go to desk 1" before anything is learned, and a piece that is rare shares what is known.
 
