@@ -297,13 +297,22 @@ def renderer(results: tuple[Port, ...]) -> Callable[[Mapping[str, Any]], dict[st
             return bool(value)
         return value
 
+    # Most values are shown as they are, and a listing has many.
+    fields = [(port, port.name, port.fact.name in ("DateTime", "Money", "bool")) for port in starred]
+
     def render(row: Mapping[str, Any]) -> dict[str, Any]:
         out = {
             port.name: [show(port, value) for value in row[port.name]] if port.array else show(port, row[port.name])
             for port in single
         }
         if starred:
-            out["items"] = [{port.name: show(port, item[port.name]) for port in starred} for item in row["items"]]
+            out["items"] = [
+                {
+                    name: show(port, value) if (value := item[name]) is None or converted else value
+                    for port, name, converted in fields
+                }
+                for item in row["items"]
+            ]
         return out
 
     return render

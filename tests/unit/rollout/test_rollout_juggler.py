@@ -19,6 +19,7 @@ from toolverse.mcp import loop
 from toolverse.rollout import play
 from toolverse.rollout.collect import collect
 from toolverse.rollout.crews import CrewSettings, processes, threads
+from toolverse.rollout.crews import juggler as crews_juggler
 from toolverse.rollout.crews.juggler import Juggler, Stopped
 from toolverse.rollout.endpoint import EndpointSettings
 from toolverse.rollout.jobs import Failed, Job, Played, Result
@@ -227,6 +228,31 @@ def test_waiting_in_an_ordinary_thread_just_waits() -> None:
     failed.set_exception(ServerError("no"))
     with pytest.raises(ServerError, match="no"):
         waiting.result(failed)
+
+
+def test_what_one_asks_for_is_sent_before_all_others_have_gone_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else all that were ready together wait from the end of the last one's turn, and stay together for ever."""
+    monkeypatch.setattr(crews_juggler, "BETWEEN_S", 0.0)
+    juggler, said, ended = Juggler(), list[str](), threading.Semaphore(0)
+
+    async def send(i: int) -> None:
+        said.append(f"sent {i}")
+
+    def ask(i: int) -> None:
+        said.append(f"asked {i}")
+        loop.run(send(i))
+        ended.release()
+
+    def ask_together() -> None:
+        for i in range(20):
+            juggler.start(partial(ask, i))
+
+    juggler.loop.call_soon_threadsafe(ask_together)
+    for _ in range(20):
+        assert ended.acquire(timeout=10)
+    juggler.close()
+    # At most one more has asked by the time that a request is sent.
+    assert all(said.index(f"sent {i}") <= said.index(f"asked {i + 2}") for i in range(18))
 
 
 def test_work_that_breaks_ends_alone_and_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import asyncio
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -21,6 +22,9 @@ from greenlet import getcurrent, greenlet
 from toolverse import waiting
 
 T = TypeVar("T")
+
+BETWEEN_S = 0.001
+"""How long pieces of work go on before the event loop has its turn."""
 
 
 class Stopped(BaseException):
@@ -77,6 +81,8 @@ class Juggler:
         """Whose turn it is, and since when (`time.monotonic`)."""
         self.loop = asyncio.new_event_loop()
         self._unfinished: set[Piece] = set()
+        self._ready: deque[Piece] = deque()
+        self._going = False
         self._closing = False
         # Daemonic: work that hangs must not keep the process from ending.
         threading.Thread(target=self._work, name="rollout", daemon=True).start()
@@ -131,10 +137,26 @@ class Juggler:
         return self.turn[0]
 
     def _go_on(self, piece: Piece) -> None:
-        self.turn = piece, time.monotonic()
-        if not piece.go_on():
-            self._unfinished.discard(piece)
-        self.turn = None
+        self._ready.append(piece)
+        if not self._going:
+            self._going = True
+            self.loop.call_soon(self._next)
+
+    def _next(self) -> None:
+        """A few pieces' turns, then the loop's. If all that are ready went on at once, the loop would send what they ask for
+        only when the last of them waits again: they would all wait from then on, and the thread with them."""
+        until = time.monotonic() + BETWEEN_S
+        while self._going:
+            piece = self._ready.popleft()
+            self.turn = piece, time.monotonic()
+            if not piece.go_on():
+                self._unfinished.discard(piece)
+            self.turn = None
+            self._going = bool(self._ready)
+            if time.monotonic() >= until:
+                break
+        if self._going:
+            self.loop.call_soon(self._next)
         if self._closing and not self._unfinished:
             self.loop.stop()
 
