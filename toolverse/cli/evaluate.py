@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -52,7 +53,12 @@ def evaluate(
     policy: PolicyOption = "reference",
     model: ModelOption = "",
     attempts: Annotated[int, typer.Option(help="Episodes per instance.", min=1)] = 1,
-    episodes: Annotated[int, typer.Option(help="Instances of an environment id.", min=1)] = 100,
+    episodes: Annotated[
+        int | None,
+        typer.Option(
+            help="Instances of an environment id (100), or of a training run's panel (as many as it used).", min=1
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="First seed of an environment id.", min=0)] = 0,
     split: Annotated[str | None, typer.Option(help="Only this split of a dataset.")] = None,
     limit: Annotated[int | None, typer.Option(help="Only the first tasks of a dataset.", min=1)] = None,
@@ -76,7 +82,13 @@ def evaluate(
     from toolverse.rollout.page import write_page
 
     if (Path(target) / "checkpoints").is_dir():
-        _training_run(Path(target), temperature, json)
+        given = {
+            "--attempts": attempts > 1, "--seed": seed > 0, "--split": split, "--limit": limit, "--k": k, "--out": out,
+            "--resume": resume, "--against": against, "--set": set_, "--model": model,
+        }  # fmt: skip
+        _training_run(
+            Path(target), episodes, temperature, json, unheard=[name for name, value in given.items() if value]
+        )
         return
     ks = _numbers(k)
     baseline = list(read_trajectories(against)) if against is not None else []
@@ -87,7 +99,7 @@ def evaluate(
     if (Path(target) / TRAJECTORIES).is_file():
         trajectories = list(read_trajectories(target))
     else:
-        jobs = _panel(target, attempts, episodes, seed, split, limit, settings(set_))
+        jobs = _panel(target, attempts, episodes or 100, seed, split, limit, settings(set_))
         player = player.introduced()
         header = reproduction(purpose="evaluation", target=target, policy=policy, model=player.model, attempts=attempts)
         path = out / TRAJECTORIES if out is not None else None
@@ -134,10 +146,18 @@ def _numbers(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-def _training_run(folder: Path, temperature: float | None, json: bool) -> None:
+def _training_run(
+    folder: Path, episodes: int | None, temperature: float | None, json: bool, *, unheard: Sequence[str]
+) -> None:
     from toolverse.learner.train import evaluate_run
 
-    found = evaluate_run(folder, temperature=temperature)
+    if unheard:
+        raise InvalidInputError(
+            f"{', '.join(unheard)}: not for the folder of a training run, whose policy plays its own held-out panel",
+            where=str(folder),
+            expected="--episodes, --temperature or --json",
+        )
+    found = evaluate_run(folder, episodes=episodes, temperature=temperature)
     low, high = found["interval"]
     stderr.print(
         f"success {found['success']:.1%} [{low:.1%}, {high:.1%}] on {found['episodes']} held-out instances, "

@@ -136,3 +136,8 @@ def test_the_command_prints_the_result(tmp_path: Path) -> None:
     assert low <= told["score_end"] <= high
     again = CliRunner().invoke(app, ["eval", str(out), "--json"])
     assert json.loads(again.stdout.splitlines()[-1])["success"] == told["success_end"]
+    more = CliRunner().invoke(app, ["eval", str(out), "--episodes", "6", "--json"])
+    assert json.loads(more.stdout.splitlines()[-1])["episodes"] == 6
+    refused = CliRunner().invoke(app, ["eval", str(out), "--out", str(tmp_path / "scored"), "--set", "max_turns=2"])
+    assert isinstance(refused.exception, InvalidInputError)
+    assert "--out, --set" in str(refused.exception)
