@@ -35,23 +35,25 @@ def diagnose(
     if page and trajectories:
         target = trajectory_file(run).with_name("index.html")
         link = f"{write_page(trajectories, target, title=run.name, header=read_header(run))}#"
-    table(
-        f"{len(found.episodes)} episodes of a {found.kind} run",
-        ("", "cause", "how much", "evidence", "what to do", "look at"),
-        [
-            (
-                finding.rank,
-                finding.cause,
-                f"{finding.count} of {finding.of} {finding.unit} ({finding.share:.0%})",
-                finding.evidence,
-                finding.fix,
-                ", ".join(f"{link}{place}" for place in finding.episodes[:3]),
-            )
-            for finding in findings
-        ],
-        to_stderr=json,
-    )
-    if not findings:
-        stderr.print("Nothing wrong was found.")
+    what = f"{len(found.episodes)} episodes of a {found.kind} run"
+    if findings:
+        table(
+            what,
+            ("", "cause", "how much", "evidence", "what to do", "look at"),
+            [
+                (
+                    finding.rank,
+                    finding.cause,
+                    f"{finding.count} of {finding.of} {finding.unit} ({finding.share:.0%})",
+                    finding.evidence,
+                    finding.fix,
+                    ", ".join(f"{link}{place}" for place in finding.episodes[:3]),
+                )
+                for finding in findings
+            ],
+            to_stderr=json,
+        )
+    else:
+        stderr.print(f"{what}: nothing wrong was found.", markup=False)
     if json:
         emit({"kind": found.kind, "episodes": len(found.episodes), "findings": [f.as_json() for f in findings]})

@@ -386,9 +386,11 @@ def cut_prompts(run: Run) -> Finding | None:
         return None
     longest = max(sizes)
     at_limit = [e for e, size in zip(episodes, sizes, strict=True) if size == longest]
-    # Prompts of different texts that all have exactly the greatest length did not come by it naturally.
+    # Prompts of different texts that all have exactly the greatest length seldom came by it naturally.
     texts = {e.prompt for e in at_limit}
     if len(texts) < 4 or len(at_limit) < 0.1 * len(sizes) or len(set(sizes)) < 3:
+        return None
+    if exact and _whole(at_limit, [e for e in episodes if e.prompt_tokens != longest]):
         return None
     unit = "tokens" if exact else "characters"
     return Finding(
@@ -401,6 +403,20 @@ def cut_prompts(run: Run) -> Finding | None:
         "raise the prompt limit, or leave tasks out whose prompt does not fit; a cut prompt hides the task or the tools",
         _places(at_limit),
     )
+
+
+def _whole(longest: Sequence[Episode], shorter: Sequence[Episode]) -> bool:
+    """Whether prompts begin and end as all shorter ones do, and hold no more text per token: they just are that long (a kind of
+    room always has so many places, say)."""
+    ends = []
+    for episodes in (longest, shorter):
+        found = [e.trajectory.path()[0].tokens for e in episodes if e.trajectory is not None]
+        contexts = [tokens.context_ids for tokens in found if tokens is not None]
+        if len(contexts) < len(episodes):
+            return False
+        ends.append({(ids[:1], ids[-1:]) for ids in contexts})
+    densest = [max(len(e.prompt) / (e.prompt_tokens or 1) for e in episodes) for episodes in (longest, shorter)]
+    return len(ends[0]) == 1 and ends[0] == ends[1] and densest[0] <= 1.05 * densest[1]
 
 
 _MARKERS: Final = re.compile(
@@ -429,6 +445,8 @@ def wrong_template(run: Run) -> Finding | None:
 
 @check
 def template_not_prefix_stable(run: Run) -> Finding | None:
+    if run.windowed:
+        return None
     turns = restarts = 0
     hit = []
     for episode in run.episodes:

@@ -76,7 +76,10 @@ class Episode:
 
 @dataclass(eq=False)
 class Run:
-    """A run: episodes trained on, episodes of evaluations, training samples (as written), one dict of numbers per update."""
+    """A run: episodes trained on, episodes of evaluations, training samples (as written), one dict of numbers per update.
+
+    `windowed`: its recipe renders every turn anew, on purpose.
+    """
 
     kind: str
     path: Path
@@ -84,6 +87,7 @@ class Run:
     evaluation: list[Episode] = field(default_factory=list)
     samples: list[dict[str, Any]] = field(default_factory=list)
     metrics: list[Metrics] = field(default_factory=list)
+    windowed: bool = False
 
 
 def read_run(path: str | Path) -> Run:
@@ -167,7 +171,16 @@ def _own_run(folder: Path) -> Run:
         evaluation=[_own(t, i) for i, t in enumerate(read_trajectories(evaluation))] if evaluation else [],
         samples=list(_rows(samples)) if samples else [],
         metrics=_metrics(metrics) if metrics else [],
+        windowed=_windowed(optional("recipe.json")),
     )
+
+
+def _windowed(recipe: Path | None) -> bool:
+    try:
+        policy = json.loads(recipe.read_text(encoding="utf-8")).get("policy") if recipe else None
+    except (ValueError, AttributeError):
+        return False  # whoever resumes the run says what is wrong with it
+    return isinstance(policy, Mapping) and policy.get("rendering") == "windowed"
 
 
 def _own(trajectory: TokenTrajectory, place: int) -> Episode:

@@ -185,6 +185,52 @@ def test_a_healthy_run_has_nothing_broken(tmp_path: Path) -> None:
     assert [f.cause for f in diagnose(read_run(healthy().write(tmp_path)))] == []
 
 
+def framed(run: Planted, *, keep: slice) -> Planted:
+    """Every prompt begins with token 4 and ends with token 5, of which `keep` is left; a limit of 24 tokens cuts most of them."""
+
+    def mark(turn: TokenTurn) -> dict[str, Any]:
+        if turn.index or turn.tokens is None:
+            return {}
+        return {"tokens": turn.tokens.model_copy(update={"context_ids": (4, *turn.tokens.context_ids, 5)[keep]})}
+
+    run.episodes = [change(t, mark) for t in run.episodes]
+    return run
+
+
+def test_prompts_that_just_are_that_long_are_not_cut(tmp_path: Path) -> None:
+    # Half of the tasks are of one kind, whose texts are all as long.
+    run = framed(healthy(), keep=slice(None))
+    longest = 5
+    alike = [t for t in run.episodes if (t.seed or 0) % 7 == longest]
+    for seed in range(100, 108):
+        text = {"role": "user", "content": f"Please do numbr {seed}. " + "x" * longest}
+        names = {"seed": seed, "group_id": f"group-{seed}", "task_id": f"task-{seed}"}
+        run.episodes += [t.model_copy(update={**names, "opening": (text,)}) for t in alike[:4]]
+    run.episodes = [t for t in run.episodes if (t.seed or 0) % 7 <= longest or (t.seed or 0) >= 100]
+    found = read_run(run.write(tmp_path))
+    most = max(e.prompt_tokens or 0 for e in found.episodes)
+    assert len({e.prompt for e in found.episodes if e.prompt_tokens == most}) >= 4
+    assert [f.cause for f in diagnose(found)] == []
+
+
+@pytest.mark.parametrize("keep", [slice(-24, None), slice(0, 24)], ids=["beginning", "end"])
+def test_prompts_without_their_beginning_or_end_are_cut(keep: slice, tmp_path: Path) -> None:
+    run = read_run(framed(healthy(), keep=keep).write(tmp_path))
+    assert [f.cause for f in diagnose(run)] == ["cut prompts"]
+
+
+def test_a_windowed_run_is_not_told_that_its_turns_are_samples_of_their_own(tmp_path: Path) -> None:
+    run = healthy()
+    run.episodes = [
+        change(t, lambda turn: {"tokens": turn.tokens.model_copy(update={"restart": True}) if turn.tokens else None})
+        for t in run.episodes
+    ]
+    run.write(tmp_path)
+    assert [f.cause for f in diagnose(read_run(tmp_path))] == ["template not prefix-stable"]
+    (tmp_path / "recipe.json").write_text('{"policy": {"rendering": "windowed"}}')
+    assert diagnose(read_run(tmp_path)) == []
+
+
 @pytest.mark.parametrize("cause", FAULTS)
 def test_a_planted_fault_comes_first(cause: str, tmp_path: Path) -> None:
     run = healthy()
