@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
 
-from toolverse.cli.output import JsonFlag, emit, stderr, table
+from toolverse.cli.output import JsonFlag, emit, people, stderr
+
+if TYPE_CHECKING:
+    from toolverse.rollout.diagnosis import Finding
 
 HELP = """Look for what is wrong with a training run, and rank the causes.
 
@@ -37,23 +44,21 @@ def diagnose(
         link = f"{write_page(trajectories, target, title=run.name, header=read_header(run))}#"
     what = f"{len(found.episodes)} episodes of a {found.kind} run"
     if findings:
-        table(
-            what,
-            ("", "cause", "how much", "evidence", "what to do", "look at"),
-            [
-                (
-                    finding.rank,
-                    finding.cause,
-                    f"{finding.count} of {finding.of} {finding.unit} ({finding.share:.0%})",
-                    finding.evidence,
-                    finding.fix,
-                    ", ".join(f"{link}{place}" for place in finding.episodes[:3]),
-                )
-                for finding in findings
-            ],
-            to_stderr=json,
-        )
+        _show(what, findings, link, people(to_stderr=json))
     else:
         stderr.print(f"{what}: nothing wrong was found.", markup=False)
     if json:
         emit({"kind": found.kind, "episodes": len(found.episodes), "findings": [f.as_json() for f in findings]})
+
+
+def _show(what: str, findings: Sequence[Finding], link: str, console: Console) -> None:
+    """The worst first; sentences, since a table of them is unreadable in eighty columns."""
+    console.print(f"{what}, the worst first:", markup=False)
+    for number, finding in enumerate(findings, start=1):
+        much = f"{finding.count} of {finding.of} {finding.unit} ({finding.share:.0%})"
+        console.print()
+        console.print(Text.assemble(f"{number}. ", (finding.cause, "bold"), f" ({finding.rank}): {much}"))
+        places = ", ".join(f"{link}{place}" for place in finding.episodes[:3])
+        for line in (finding.evidence, f"To do: {finding.fix}", f"Look at: {places}" if places else ""):
+            if line:
+                console.print(Padding(Text(line), (0, 0, 0, 3)))

@@ -84,7 +84,7 @@ def evaluate(
     if (Path(target) / "checkpoints").is_dir():
         given = {
             "--attempts": attempts > 1, "--seed": seed > 0, "--split": split, "--limit": limit, "--k": k, "--out": out,
-            "--resume": resume, "--against": against, "--set": set_, "--model": model,
+            "--resume": resume, "--against": against, "--set": set_, "--model": model, "--policy": policy != "reference",
         }  # fmt: skip
         _training_run(
             Path(target), episodes, temperature, json, unheard=[name for name, value in given.items() if value]

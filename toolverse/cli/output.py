@@ -31,15 +31,20 @@ def emit(data: Mapping[str, Any]) -> None:
     print(json.dumps(data, ensure_ascii=False), flush=True)
 
 
+def people(*, to_stderr: bool) -> Console:
+    """Where things for people go: stdout unless JSON goes there."""
+    return stderr if to_stderr else Console(highlight=False)
+
+
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, to_stderr: bool = False) -> None:
-    """A table for people, on stdout unless JSON goes there."""
+    """A table for people."""
     grid = Table(title=title, title_justify="left", header_style="bold")
     for column in columns:
         grid.add_column(column, overflow="fold")
     for row in rows:
         # Text, not markup: cells may hold square brackets.
         grid.add_row(*(Text(str(cell)) for cell in row))
-    (stderr if to_stderr else Console(highlight=False)).print(grid)
+    people(to_stderr=to_stderr).print(grid)
 
 
 def settings(pairs: list[str] | None) -> dict[str, Any]:
