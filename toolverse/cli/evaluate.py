@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,6 +48,7 @@ Examples:
 
 
 def evaluate(
+    ctx: typer.Context,
     target: Annotated[str, typer.Argument(metavar="TARGET", help="Environment id, dataset folder, or run folder.")],
     policy: PolicyOption = "reference",
     model: ModelOption = "",
@@ -82,13 +82,8 @@ def evaluate(
     from toolverse.rollout.page import write_page
 
     if (Path(target) / "checkpoints").is_dir():
-        given = {
-            "--attempts": attempts > 1, "--seed": seed > 0, "--split": split, "--limit": limit, "--k": k, "--out": out,
-            "--resume": resume, "--against": against, "--set": set_, "--model": model, "--policy": policy != "reference",
-        }  # fmt: skip
-        _training_run(
-            Path(target), episodes, temperature, json, unheard=[name for name, value in given.items() if value]
-        )
+        _refuse_others(ctx, "episodes", "temperature", what="a training run, whose policy plays its own held-out panel")
+        _training_run(Path(target), episodes, temperature, json)
         return
     ks = _numbers(k)
     baseline = list(read_trajectories(against)) if against is not None else []
@@ -97,6 +92,7 @@ def evaluate(
     failures: list[Failed] = []
     counts: dict[str, int] = {}
     if (Path(target) / TRAJECTORIES).is_file():
+        _refuse_others(ctx, "k", "against", "out", what="episodes that were played already: they are only scored")
         trajectories = list(read_trajectories(target))
     else:
         jobs = _panel(target, attempts, episodes or 100, seed, split, limit, settings(set_))
@@ -146,17 +142,28 @@ def _numbers(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-def _training_run(
-    folder: Path, episodes: int | None, temperature: float | None, json: bool, *, unheard: Sequence[str]
-) -> None:
+def _refuse_others(ctx: typer.Context, *heeded: str, what: str) -> None:
+    """An option that would change nothing here was meant to change something.
+
+    Raises:
+        InvalidInputError: an option was given that is none of these, and not `--json` either.
+    """
+    given = []
+    for option in ctx.command.params:
+        source = ctx.get_parameter_source(str(option.name))
+        if source is not None and source.name == "COMMANDLINE":
+            given.append(option)
+    if unheard := [max(o.opts, key=len) for o in given if o.name not in {"target", "json", *heeded}]:
+        raise InvalidInputError(
+            f"{', '.join(unheard)}: not for {what}",
+            where=ctx.params["target"],
+            expected=", ".join(f"--{name}" for name in (*heeded, "json")),
+        )
+
+
+def _training_run(folder: Path, episodes: int | None, temperature: float | None, json: bool) -> None:
     from toolverse.learner.train import evaluate_run
 
-    if unheard:
-        raise InvalidInputError(
-            f"{', '.join(unheard)}: not for the folder of a training run, whose policy plays its own held-out panel",
-            where=str(folder),
-            expected="--episodes, --temperature or --json",
-        )
     found = evaluate_run(folder, episodes=episodes, temperature=temperature)
     low, high = found["interval"]
     stderr.print(

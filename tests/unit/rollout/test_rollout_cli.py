@@ -36,6 +36,8 @@ def test_eval_plays_a_panel_and_writes_a_run_that_eval_can_read(tmp_path: Path) 
     assert scored["pass_at"] == {"1": 1.0, "2": 1.0}
     assert (out / "index.html").is_file()
     again = run("eval", str(out))
+    refused = RUNNER.invoke(app, ["eval", str(out), "--episodes", "8", "--policy", "noop"])
+    assert "--policy, --episodes: not for episodes that were played already" in str(refused.exception)
     assert again["success"] == scored["success"]
     worse = run("eval", ENV, "--policy", "noop", "--episodes", "4", "--set", "max_turns=3", "--against", str(out))
     assert worse["comparison"]["difference"]["value"] == -1.0
