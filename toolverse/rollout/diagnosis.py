@@ -8,12 +8,13 @@ Each check looks for one cause in the data itself and says nothing where it can'
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from toolverse.rollout.runs import Call, Episode, Metrics, Run
 from toolverse.rollout.tokens import samples
@@ -283,37 +284,80 @@ def _failed(call: Call) -> bool:
     return bool(call.failed) or _FAILED.search(call.result) is not None
 
 
-@check
-def dead_tool(run: Run) -> Finding | None:
+def _says_nothing(result: str) -> bool:
+    """An empty text, or JSON without anything in it: `[]`, `{"items": [], "total": 0}`."""
+    try:
+        value = json.loads(result)
+    except (ValueError, RecursionError):
+        return not result.strip()
+
+    def empty(value: Any) -> bool:
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        return all(map(empty, inner)) if inner else not value
+
+    return empty(value)
+
+
+def _calls_by_tool(run: Run) -> dict[str, list[tuple[Episode, Call]]]:
     calls: dict[str, list[tuple[Episode, Call]]] = defaultdict(list)
     for episode in run.episodes:
         for said in episode.said:
             for call in said.calls:
                 calls[call.name].append((episode, call))
-    dead = {}
-    for name, made in calls.items():
-        if len(made) < 5:
-            continue
-        failing = [pair for pair in made if _failed(pair[1])]
-        # One answer for whatever is asked is no answer either.
-        answers = {call.result for _, call in made}
-        asked = {call.arguments for _, call in made}
-        if len(failing) >= 0.95 * len(made) or (len(made) >= 10 and len(answers) == 1 and len(asked) >= 5):
-            dead[name] = made
-    if not dead:
+    return calls
+
+
+def _always_fails(made: Sequence[tuple[Episode, Call]]) -> bool:
+    return len(made) >= 5 and sum(_failed(call) for _, call in made) >= 0.95 * len(made)
+
+
+def _is_dead(made: Sequence[tuple[Episode, Call]]) -> bool:
+    """Its failures are not about what was asked: they speak of a breakdown, or are the same for whatever is asked. So may the
+    answers of a working tool be (`{"sent": true}`), unless they say nothing."""
+    results = [call.result for _, call in made]
+    if len(made) >= 5 and sum(_FAILED.search(result) is not None for result in results) >= 0.95 * len(made):
+        return True
+    asked = {call.arguments for _, call in made}
+    same = len(made) >= 10 and len(asked) >= 5 and len(set(results)) == 1
+    return same and (_always_fails(made) or _says_nothing(results[0]))
+
+
+def _tools_finding(
+    cause: str, rank: Rank, calls: Mapping[str, Sequence[tuple[Episode, Call]]], names: Sequence[str], fix: str
+) -> Finding | None:
+    if not names:
         return None
-    worst = max(dead, key=lambda name: len(dead[name]))
-    lost = sum(len(made) for made in dead.values())
+    worst = max(names, key=lambda name: len(calls[name]))
+    answer, _ = Counter(call.result for _, call in calls[worst]).most_common(1)[0]
     return Finding(
-        "dead tool",
-        "broken",
-        lost,
-        sum(len(made) for made in calls.values()),
+        cause,
+        rank,
+        sum(len(calls[name]) for name in names),
+        sum(map(len, calls.values())),
         "tool calls",
-        f"{worst!r} never worked ({len(dead[worst])} calls); it answers {dead[worst][0][1].result[:80]!r}",
-        f"call the tool by hand; take it off the list until it works ({', '.join(sorted(dead))})",
-        _places({episode.place: episode for episode, _ in dead[worst]}.values()),
+        f"{worst!r} was (almost) never of use in {len(calls[worst])} calls; its usual answer: {answer[:80]!r}",
+        f"{fix} ({', '.join(sorted(names))})",
+        _places({episode.place: episode for episode, _ in calls[worst]}.values()),
     )
+
+
+@check
+def dead_tool(run: Run) -> Finding | None:
+    calls = _calls_by_tool(run)
+    dead = [name for name, made in calls.items() if _is_dead(made)]
+    return _tools_finding(
+        "dead tool", "broken", calls, dead, "call the tool by hand; take it off the list until it works"
+    )
+
+
+@check
+def refused_tool(run: Run) -> Finding | None:
+    calls = _calls_by_tool(run)
+    refused = [name for name, made in calls.items() if _always_fails(made) and not _is_dead(made)]
+    fix = (
+        "read the refusals: the policy asks for what can't be had, or the tool's description does not say what it takes"
+    )
+    return _tools_finding("tool always refused", "symptom", calls, refused, fix)
 
 
 # --- the trainer's own numbers ------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Ten planted faults: the right cause comes first. A healthy run has none."""
 
+import itertools
 import json
 import random
 from collections.abc import Callable
@@ -229,6 +230,38 @@ def test_a_windowed_run_is_not_told_that_its_turns_are_samples_of_their_own(tmp_
     assert [f.cause for f in diagnose(read_run(tmp_path))] == ["template not prefix-stable"]
     (tmp_path / "recipe.json").write_text('{"policy": {"rendering": "windowed"}}')
     assert diagnose(read_run(tmp_path)) == []
+
+
+def answering(run: Planted, text: Callable[[int], str], *, valid: bool) -> Planted:
+    """The tool `book` answers every call so; `text` is given a running number."""
+    numbers = itertools.count()
+
+    def answer(turn: TokenTurn) -> dict[str, Any]:
+        if not turn.tool_calls or turn.tool_calls[0].name != "book":
+            return {}
+        message = tool_message(text(next(numbers)), name="book")
+        return {"messages_delta": (message,), "action_valid": valid, "reward": 0.0}
+
+    run.episodes = [change(t, answer) for t in run.episodes]
+    return run
+
+
+@pytest.mark.parametrize(
+    ("text", "valid", "causes"),
+    [
+        ('{"booked": true}', True, []),
+        ('{"items": [], "total": 0}', True, ["dead tool"]),
+        ("", True, ["dead tool"]),
+        ("Something went wrong", False, ["dead tool"]),
+        ("row {} is taken", False, ["tool always refused"]),
+        ("HTTP is fine, row {} booked", True, []),
+    ],
+)
+def test_a_tool_is_dead_if_what_it_answers_has_nothing_to_do_with_the_question(
+    text: str, valid: bool, causes: list[str], tmp_path: Path
+) -> None:
+    run = answering(healthy(), lambda number: text.replace("{}", str(number)), valid=valid)
+    assert [f.cause for f in diagnose(read_run(run.write(tmp_path)))] == causes
 
 
 @pytest.mark.parametrize("cause", FAULTS)
